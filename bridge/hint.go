@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Hint is what a user declared of a job in its comment, as in
+//
+//	sbatch --comment="themis: app=sweep7 runtime=3h checkpoint=10m model=vgg16"
+//
+// Zero values mean "not declared".
+type Hint struct {
+	App        string        // jobs of one user with the same app are one app
+	Runtime    time.Duration // of the whole job at its full size
+	Remaining  time.Duration // of a running job
+	Progress   float64       // share of its work that a running job has done, (0,1]
+	Checkpoint time.Duration // how often it saves its state; it may then be reclaimed
+	Model      string        // names a known sensitivity to placement
+	Place      []float64     // speed in a slot, on a machine, in a rack, in the cluster
+}
+
+// hintForm ends every refusal: the right form is shown where the wrong one is.
+const hintForm = `; the form is: themis: app=NAME runtime=3h checkpoint=10m model=vgg16 (separated by spaces)`
+
+// hintMost bounds names and values, so that nothing a user wrote grows without
+// bound in tables and on screens.
+const hintMost = 64
+
+var hintKeys = map[string]func(*Hint, string) error{
+	"app":        func(h *Hint, v string) (err error) { h.App, err = hintName(v); return },
+	"model":      func(h *Hint, v string) (err error) { h.Model, err = hintName(v); return },
+	"runtime":    func(h *Hint, v string) (err error) { h.Runtime, err = hintDuration(v); return },
+	"remaining":  func(h *Hint, v string) (err error) { h.Remaining, err = hintDuration(v); return },
+	"checkpoint": func(h *Hint, v string) (err error) { h.Checkpoint, err = hintDuration(v); return },
+	"progress":   func(h *Hint, v string) (err error) { h.Progress, err = hintFraction(v); return },
+	"place":      hintPlace,
+}
+
+// ParseHint finds and reads the hint in a job's comment or tag. The hint begins
+// with "themis:" at the start of a word and goes on to the end of the text or
+// to the first of ; | " } or a line break; what is around it is not ours. No
+// hint is not an error. Any error shows the right form. Safe for any bytes.
+func ParseHint(comment string) (Hint, error) {
+	var h Hint
+	text, ok := cutHint(comment)
+	if !ok {
+		return h, nil
+	}
+	seen := map[string]bool{}
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return h, fmt.Errorf("themis hint is empty%s", hintForm)
+	}
+	for _, w := range words {
+		key, value, found := strings.Cut(w, "=")
+		set := hintKeys[key]
+		switch {
+		case !found || set == nil:
+			return Hint{}, fmt.Errorf("themis hint: %s is none of %s%s", quote(w), strings.Join(HintKeys(), "= ")+"=", hintForm)
+		case seen[key]:
+			return Hint{}, fmt.Errorf("themis hint: %s is given twice%s", key, hintForm)
+		}
+		seen[key] = true
+		if err := set(&h, value); err != nil {
+			return Hint{}, fmt.Errorf("themis hint: %s=%s: %w%s", key, quote(value), err, hintForm)
+		}
+	}
+	return h, nil
+}
+
+// HintKeys lists the known keys, sorted.
+func HintKeys() []string {
+	keys := make([]string, 0, len(hintKeys))
+	for k := range hintKeys {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// HintAt returns where in the comment the hint stands, from the start of
+// "themis:", or found false.
+func HintAt(comment string) (from, to int, found bool) {
+	const mark = "themis:"
+	for at := 0; ; {
+		i := strings.Index(comment[at:], mark)
+		if i < 0 {
+			return 0, 0, false
+		}
+		i += at
+		at = i + len(mark)
+		end := at
+		if n := strings.IndexAny(comment[at:], ";|\"}\n\r"); n >= 0 {
+			end += n
+		} else {
+			end = len(comment)
+		}
+		if (i == 0 || !wordByte(comment[i-1])) && startsHint(comment[at:end]) {
+			return i, end, true
+		}
+	}
+}
+
+func cutHint(comment string) (string, bool) {
+	from, to, ok := HintAt(comment)
+	if !ok {
+		return "", false
+	}
+	return comment[from+len("themis:") : to], true
+}
+
+// startsHint tells a hint from a host name and port: a space or a key follows.
+func startsHint(rest string) bool {
+	if rest == "" || rest[0] == ' ' || rest[0] == '\t' {
+		return true
+	}
+	key, _, found := strings.Cut(rest, "=")
+	return found && key != "" && strings.Trim(key, "abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+func wordByte(c byte) bool {
+	return c == '_' || c == '-' || c == '/' || c == '.' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+func hintName(v string) (string, error) {
+	if v == "" || len(v) > hintMost {
+		return "", fmt.Errorf("must have 1 to %d characters", hintMost)
+	}
+	for _, c := range []byte(v) {
+		if !wordByte(c) || c == '/' {
+			return "", fmt.Errorf("may have only letters, digits, . _ -")
+		}
+	}
+	return v, nil
+}
+
+// hintDuration reads 90s, 10m, 2h30m, 1d12h.
+func hintDuration(v string) (time.Duration, error) {
+	rest, days := v, 0
+	if n, after, ok := strings.Cut(v, "d"); ok {
+		d, err := strconv.Atoi(n)
+		if err != nil || d < 0 || d > 3650 {
+			return 0, fmt.Errorf("is not a time such as 90s, 10m, 2h30m or 1d12h")
+		}
+		days, rest = d, after
+	}
+	t := time.Duration(days) * 24 * time.Hour
+	if rest != "" {
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			return 0, fmt.Errorf("is not a time such as 90s, 10m, 2h30m or 1d12h")
+		}
+		t += d
+	}
+	if t < time.Second || t > 3650*24*time.Hour {
+		return 0, fmt.Errorf("must be at least 1s and at most 3650d")
+	}
+	return t, nil
+}
+
+func hintFraction(v string) (float64, error) {
+	f, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(f > 0 && f <= 1) {
+		return 0, fmt.Errorf("must be a number above 0 and at most 1, such as 0.43")
+	}
+	return f, nil
+}
+
+func hintPlace(h *Hint, v string) error {
+	parts := strings.Split(v, ",")
+	if len(parts) > 4 {
+		return fmt.Errorf("has more than the 4 levels slot, machine, rack, cluster")
+	}
+	last := 1.0
+	for _, p := range parts {
+		f, err := hintFraction(p)
+		if err != nil {
+			return err
+		}
+		if f > last {
+			return fmt.Errorf("must not rise from slot to cluster, such as 1,.9,.7,.5")
+		}
+		last = f
+		h.Place = append(h.Place, f)
+	}
+	return nil
+}
+
+// quote shows what a user wrote: short, printable ASCII.
+func quote(s string) string {
+	if len(s) > hintMost {
+		s = s[:hintMost] + "..."
+	}
+	return strconv.QuoteToASCII(s)
+}

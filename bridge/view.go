@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import "time"
+
+// The views are what `themis NAME --json` prints, and what the Read service
+// sends: one schema for people's scripts and for the command itself. Fields are
+// only ever added. Times are RFC 3339, zero times are left out; durations end
+// in _s (seconds), work in gpu_s.
+
+// Status is the cluster at a glance.
+type Status struct {
+	Cluster   string     `json:"cluster"`
+	Now       time.Time  `json:"now"`
+	Nodes     int        `json:"nodes"`
+	GPUs      int        `json:"gpus"`
+	GPUsUsed  int        `json:"gpus_used"`
+	GPUsWon   int        `json:"gpus_granted"` // leased, their jobs not started yet
+	Running   int        `json:"jobs_running"`
+	Waiting   int        `json:"jobs_waiting"`
+	MaxRho    float64    `json:"max_rho"` // of the apps that go on
+	NextRound *time.Time `json:"next_round,omitempty"`
+	LastRound *Round     `json:"last_round,omitempty"`
+	SeenAgo   float64    `json:"snapshot_age_s"`
+	Apps      []App      `json:"apps"`
+	Internals *Internals `json:"internals,omitempty"`
+}
+
+// Internals shows what we cost the host and ourselves.
+type Internals struct {
+	Hooks      []HookTime `json:"hooks"`
+	StepLast   float64    `json:"decision_last_s"`
+	StepMax    float64    `json:"decision_max_s"`
+	WriteLast  float64    `json:"ledger_write_last_s"`
+	WriteMax   float64    `json:"ledger_write_max_s"`
+	Snapshots  uint64     `json:"snapshots"`
+	LedgerPath string     `json:"ledger"`
+	Since      time.Time  `json:"core_started"`
+}
+
+// HookTime is the time the host's threads spent in one of our hooks.
+type HookTime struct {
+	Name  string  `json:"name"`
+	Calls uint64  `json:"calls"`
+	Mean  float64 `json:"mean_s"`
+	Max   float64 `json:"max_s"`
+	Total float64 `json:"total_s"`
+}
+
+// App is one unit of fairness.
+type App struct {
+	ID        string     `json:"app"`
+	User      string     `json:"user"`
+	Rho       float64    `json:"rho"`
+	Submit    time.Time  `json:"submit"`
+	Reference *time.Time `json:"reference,omitempty"` // finish in the fluid fair schedule
+	Ended     *time.Time `json:"ended,omitempty"`
+	Running   int        `json:"jobs_running"`
+	Waiting   int        `json:"jobs_waiting"`
+	Done      int        `json:"jobs_done"`
+	GPUs      int        `json:"gpus"`
+	WorkLeft  float64    `json:"work_left_gpu_s"`
+}
+
+// Share is a part of a placement.
+type Share struct {
+	Node string `json:"node"`
+	GPUs int    `json:"gpus"`
+}
+
+// Lease is a job's right to GPUs.
+type Lease struct {
+	ID       uint64     `json:"lease"`
+	Job      string     `json:"job"`
+	App      string     `json:"app"`
+	Round    uint64     `json:"round"` // 0: adopted, it ran before us
+	State    string     `json:"state"` // reserved, granted, held, ending, over
+	Places   []Share    `json:"places"`
+	Length   float64    `json:"length_s"`
+	Granted  time.Time  `json:"granted"`
+	Started  *time.Time `json:"started,omitempty"`
+	Expires  *time.Time `json:"expires,omitempty"`
+	Ended    *time.Time `json:"ended,omitempty"`
+	Renewals int        `json:"renewals"`
+	Reason   string     `json:"reason,omitempty"`
+}
+
+// Round is one auction.
+type Round struct {
+	ID      uint64    `json:"round"`
+	At      time.Time `json:"at"`
+	Free    int       `json:"gpus_on_offer"`
+	Apps    int       `json:"apps"`
+	Welfare float64   `json:"welfare"` // sum of log(1/rho) of the participants
+	Bound   float64   `json:"bound"`   // no allocation has more
+	Exact   bool      `json:"exact"`
+	Took    float64   `json:"took_s"`
+	Bids    []Bid     `json:"bids"`
+}
+
+// Bid is one app's part in a round.
+type Bid struct {
+	App     string  `json:"app"`
+	In      bool    `json:"participant"`
+	Rho     float64 `json:"rho"`
+	After   float64 `json:"rho_after"`
+	Wanted  int     `json:"gpus_wanted"`
+	Won     int     `json:"gpus_won"`
+	Payment float64 `json:"payment"` // share of a full lease that was left
+	Places  []Share `json:"places,omitempty"`
+}
+
+// Explain is why a job waits and when it will run.
+type Explain struct {
+	Job       string     `json:"job"`
+	App       string     `json:"app"`
+	User      string     `json:"user"`
+	State     string     `json:"state"`
+	Why       string     `json:"why"`
+	GPUs      int        `json:"gpus"`
+	Rho       float64    `json:"rho"`
+	Rank      int        `json:"rank,omitempty"`
+	Of        int        `json:"rank_of,omitempty"`
+	Outbid    []Bid      `json:"outbid_by,omitempty"`
+	NextRound *time.Time `json:"next_round,omitempty"`
+	Earliest  *time.Time `json:"start_earliest,omitempty"`
+	Latest    *time.Time `json:"start_latest,omitempty"`
+	Advice    []string   `json:"advice,omitempty"`
+	Note      string     `json:"note,omitempty"`
+	Estimate  float64    `json:"estimate_s"`
+	Source    string     `json:"estimate_source"`
+	Attained  float64    `json:"attained_s"`
+	Lease     *Lease     `json:"lease,omitempty"`
+}

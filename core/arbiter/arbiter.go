@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package arbiter is the paper's arbiter: it watches the cluster through
+// snapshots, keeps each app's rho, opens auction rounds, hands out leases and
+// ends them. It is a deterministic state machine. Time and snapshots come in,
+// a Decision goes out; clocks, files, logs and goroutines stay with the caller,
+// who writes the decision to the ledger before announcing it.
+package arbiter
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"themis/core/cluster"
+	"themis/core/fairness"
+)
+
+// Config holds what an admin may set. Defaults() has the zero-effort values.
+type Config struct {
+	F           float64       // share of apps, the best off, that stay out of a round; [0,1)
+	Lease       time.Duration // a full lease
+	LeaseMin    time.Duration // what the hidden payment leaves at least
+	Settle      time.Duration // how long a round waits for more events
+	TakeUp      time.Duration // a grant the host does not take up is withdrawn after it
+	Grace       time.Duration // from the warning to the requeue
+	Restart     time.Duration // what losing its GPUs costs a job, requeue delay included
+	GatherAfter time.Duration // a gang waits this long before nodes are kept free for it
+	GatherLimit time.Duration // for how long nodes are kept free for a gang
+	Reclaim     Reclaim       // which jobs a lease can end under
+	Entity      Entity        // whose share is split
+	Payments    bool          // charge hidden payments in lease time
+}
+
+// Reclaim says which running jobs may lose their GPUs at the end of a lease.
+type Reclaim string
+
+// Reclaim policies.
+const (
+	ReclaimDeclared    Reclaim = "declared"    // those that declare checkpoint=
+	ReclaimRequeueable Reclaim = "requeueable" // all that the host may requeue
+	ReclaimNever       Reclaim = "never"
+)
+
+// Entity says whose share of the cluster an app's fair share is part of.
+type Entity string
+
+// Entities.
+const (
+	ByUser    Entity = "user"
+	ByAccount Entity = "account"
+	ByApp     Entity = "app" // the paper's setting
+)
+
+// Defaults returns the configuration of an empty themis.toml.
+func Defaults() Config {
+	return Config{
+		F: 0.8, Lease: 10 * time.Minute, LeaseMin: 2 * time.Minute, Settle: 2 * time.Second,
+		TakeUp: 30 * time.Second, Grace: time.Minute, Restart: 3 * time.Minute,
+		GatherAfter: 10 * time.Minute, GatherLimit: time.Hour,
+		Reclaim: ReclaimDeclared, Entity: ByUser, Payments: true,
+	}
+}
+
+// LeaseState is where a lease stands.
+type LeaseState string
+
+// Lease states, in the order a lease goes through them.
+const (
+	Reserved LeaseState = "reserved" // its GPUs are being gathered
+	Granted  LeaseState = "granted"  // announced, not yet taken up
+	Held     LeaseState = "held"     // its job runs
+	Ending   LeaseState = "ending"   // its job was warned, its grace period runs
+	Over     LeaseState = "over"
+)
+
+// Lease is the right of one job to GPUs until a time.
+type Lease struct {
+	ID       uint64
+	Job, App string
+	Round    uint64 // that granted it; 0 if adopted
+	State    LeaseState
+	On       []cluster.Share
+	Length   time.Duration // what the payment left of a full lease
+	Granted  time.Time
+	Started  time.Time
+	Expires  time.Time // of a held lease
+	Deadline time.Time // of a reserved or granted lease, and of an ending one's grace
+	Ended    time.Time
+	Renewals int
+	Anywhere bool   // the host may choose other nodes
+	Warned   string // why it is ending
+	Reason   string // why it is over
+}
+
+func (l *Lease) gpus() int {
+	var n int
+	for _, s := range l.On {
+		n += s.GPUs
+	}
+	return n
+}
+
+// App is the unit of fairness: jobs of one user that serve one goal.
+type App struct {
+	ID        string // "user/name"
+	Entity    string
+	User      string
+	Weight    float64
+	Order     int64 // of arrival; breaks ties
+	Submit    time.Time
+	Reference time.Time // finish in the virtual fair schedule
+	Ended     time.Time
+	Rho       float64 // projected; final once ended
+	work      float64 // GPU-seconds told to the virtual schedule
+	said      float64 // rho when it was last recorded
+	jobs      []*Job
+}
+
+// Job is a job with what the core learned of it.
+type Job struct {
+	cluster.Job
+	App      *App
+	Estimate fairness.Estimate
+	First    fairness.Estimate // as it was when the job arrived
+	Attained time.Duration     // run time at S = 1 that is not lost
+	Lease    *Lease            // live, or nil
+	Note     string            // what went wrong with its last grant
+	report   *fairness.Report
+	since    time.Time // when it began to wait
+	counted  time.Time // up to when Attained counts
+	backoff  time.Time
+	fails    int
+	done     bool
+}
+
+// Round is the record of one auction.
+type Round struct {
+	ID      uint64
+	At      time.Time
+	Free    int // GPUs on offer
+	Apps    int // that wanted GPUs
+	Bids    []BidRecord
+	Welfare float64
+	Bound   float64
+	Exact   bool
+}
+
+// BidRecord is one app's part in a round.
+type BidRecord struct {
+	App     string          `json:"app"`
+	In      bool            `json:"participant"` // else it was served from what was left
+	Rho     float64         `json:"rho"`         // before the round
+	After   float64         `json:"rho_after"`
+	Wanted  int             `json:"gpus_wanted"`
+	Won     int             `json:"gpus_won"`
+	Payment float64         `json:"payment"` // share of a full lease that is left
+	Places  []cluster.Share `json:"places,omitempty"`
+}
+
+// Decision is what changed in one Step, for the ledger, and what the host is
+// to do, for the bridge.
+type Decision struct {
+	Apps   []*App
+	Jobs   []*Job
+	Leases []*Lease
+	Round  *Round
+	// Level-triggered: the whole truth each time.
+	Grants   []Grant
+	Reclaims []ReclaimOrder
+	Waits    []Wait
+}
+
+// Grant tells the host to start a job.
+type Grant struct {
+	Lease    uint64
+	Job      string
+	Order    int
+	Anywhere bool
+	Nodes    []string // or, with Anywhere, the nodes that others have
+}
+
+// ReclaimOrder tells the host to warn a job or to requeue it.
+type ReclaimOrder struct {
+	Lease   uint64
+	Job     string
+	Requeue bool
+	Why     string
+}
+
+// Wait is a waiting job and its reason in one sentence.
+type Wait struct {
+	Job string
+	Why string
+}
+
+// Arbiter is the state machine. Not safe for concurrent use.
+type Arbiter struct {
+	cfg     Config
+	now     time.Time
+	nodes   map[string]*cluster.Node
+	jobs    map[string]*Job
+	apps    map[string]*App
+	leases  map[uint64]*Lease // live
+	fluid   *fairness.Fluid
+	history map[string][]fairness.Run
+	ids     IDs
+	event   time.Time // of the oldest event no round has seen
+	last    *Round
+	told    time.Time // when Waits was made
+	waits   []Wait
+	dirty   map[*App]bool
+	moved   map[*App]bool // apps whose work may have changed
+	going   int           // apps that have not ended
+	changed Decision
+}
+
+// IDs are the numbers last used; they never go back.
+type IDs struct {
+	Lease, Round uint64
+	Order        int64
+}
+
+// New starts with an empty cluster.
+func New(cfg Config, now time.Time) *Arbiter {
+	return &Arbiter{cfg: cfg, now: now,
+		nodes: map[string]*cluster.Node{}, jobs: map[string]*Job{}, apps: map[string]*App{},
+		leases: map[uint64]*Lease{}, fluid: fairness.NewFluid(now),
+		history: map[string][]fairness.Run{}, dirty: map[*App]bool{}, moved: map[*App]bool{}}
+}
+
+// Step takes one snapshot and returns the decision. Time never runs backwards:
+// a now before the last one is read as the last one.
+func (a *Arbiter) Step(now time.Time, snap *cluster.Snapshot) Decision {
+	if now.Before(a.now) {
+		now = a.now
+	}
+	a.now = now
+	a.changed = Decision{}
+	a.observe(snap)
+	a.fluid.Advance(now, a.gpus())
+	a.refer()
+	a.timeouts()
+	a.promote()
+	if a.due() {
+		a.auction()
+		a.promote()
+	}
+	a.rate()
+	return a.decision()
+}
+
+// Now is the time of the last Step.
+func (a *Arbiter) Now() time.Time { return a.now }
+
+func (a *Arbiter) gpus() int {
+	var n int
+	for _, node := range a.nodes {
+		if node.State != cluster.NodeDown {
+			total, _ := node.TotalGPUs()
+			n += total
+		}
+	}
+	return n
+}
+
+// stir notes an event that may call for a round.
+func (a *Arbiter) stir() {
+	if a.event.IsZero() {
+		a.event = a.now
+	}
+}
+
+// due says whether a round is to be held: something happened, it has settled,
+// and somebody waits.
+func (a *Arbiter) due() bool {
+	return !a.event.IsZero() && a.now.Sub(a.event) >= a.cfg.Settle
+}
+
+func (a *Arbiter) decision() Decision {
+	d := a.changed
+	for app := range a.dirty {
+		d.Apps = append(d.Apps, app)
+	}
+	clear(a.dirty)
+	slices.SortFunc(d.Apps, func(x, y *App) int { return cmp.Compare(x.Order, y.Order) })
+	d.Jobs = unique(d.Jobs)
+	d.Leases = unique(d.Leases)
+	live := a.live()
+	order := 0
+	for _, l := range live {
+		switch l.State {
+		case Granted:
+			d.Grants = append(d.Grants, a.grant(l, order))
+			order++
+		case Ending:
+			d.Reclaims = append(d.Reclaims, ReclaimOrder{Lease: l.ID, Job: l.Job,
+				Requeue: !a.now.Before(l.Deadline), Why: l.Warned})
+		}
+	}
+	d.Waits = a.sentences()
+	return d
+}
+
+// live returns the leases that are not over, the worst-off app's first.
+func (a *Arbiter) live() []*Lease {
+	out := make([]*Lease, 0, len(a.leases))
+	for _, l := range a.leases {
+		out = append(out, l)
+	}
+	rho := func(l *Lease) float64 {
+		if app := a.apps[l.App]; app != nil {
+			return app.Rho
+		}
+		return 0
+	}
+	slices.SortFunc(out, func(x, y *Lease) int {
+		return cmp.Or(cmp.Compare(x.Round, y.Round), cmp.Compare(rho(y), rho(x)), cmp.Compare(x.ID, y.ID))
+	})
+	return out
+}
+
+func (a *Arbiter) grant(l *Lease, order int) Grant {
+	g := Grant{Lease: l.ID, Job: l.Job, Order: order, Anywhere: l.Anywhere}
+	if !l.Anywhere {
+		for _, s := range l.On {
+			g.Nodes = append(g.Nodes, s.Node)
+		}
+		return g
+	}
+	taken := map[string]bool{}
+	for _, o := range a.leases {
+		if o != l && (o.State == Granted || o.State == Reserved) {
+			for _, s := range o.On {
+				taken[s.Node] = true
+			}
+		}
+	}
+	for n := range taken {
+		g.Nodes = append(g.Nodes, n)
+	}
+	slices.Sort(g.Nodes)
+	return g
+}
+
+func unique[T comparable](in []T) []T {
+	seen := make(map[T]bool, len(in))
+	out := in[:0]
+	for _, v := range in {
+		if !seen[v] {
+			seen[v] = true
+			out = append(out, v)
+		}
+	}
+	return out
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"themis/core/cluster"
+)
+
+// gather keeps nodes free for one gang that has waited long and would starve
+// behind smaller jobs: a gang of two whole nodes never finds them free by
+// itself. The nodes that are ready soonest are reserved; the gang holds no GPU
+// of its own while it waits, and gives up at a deadline. One gang at a time.
+func (a *Arbiter) gather(m *market) {
+	for _, l := range a.leases {
+		if l.State == Reserved {
+			return
+		}
+	}
+	for _, b := range m.bids {
+		for _, g := range b.Gangs {
+			j := m.byJob[g.ID]
+			if _, won := m.placed[g.ID]; won || len(g.Held) > 0 || g.Group != "" ||
+				j.Shape.Count() < 2 || a.now.Sub(j.since) < a.cfg.GatherAfter {
+				continue
+			}
+			on, ready := a.soonest(j, false)
+			if on == nil || ready.After(a.now.Add(a.cfg.GatherLimit)) {
+				continue
+			}
+			l := a.newLease(j, m.record.ID, on, a.cfg.Lease)
+			l.State, l.Deadline = Reserved, a.now.Add(a.cfg.GatherLimit)
+			a.told = time.Time{}
+			return
+		}
+	}
+}
+
+// soonest finds the nodes on which the job could start first, and when; with
+// reclaims it counts on leases that can end.
+func (a *Arbiter) soonest(j *Job, reclaims bool) ([]cluster.Share, time.Time) {
+	type candidate struct {
+		node  string
+		ready time.Time
+	}
+	per := j.Shape.GPUsPerNode
+	n := max(j.Shape.NodesMin, 1)
+	if per == 0 {
+		per = (j.Shape.GPUs + n - 1) / n
+	}
+	g := a.gang(j)
+	var all []candidate
+	for name, node := range a.nodes {
+		total, _ := node.TotalGPUs()
+		if node.State != cluster.NodeUp || total < per || g.Eligible != nil && !g.Eligible(name) {
+			continue
+		}
+		if ready, ok := a.readyAt(node, per, j.Shape.Exclusive, reclaims); ok {
+			all = append(all, candidate{name, ready})
+		}
+	}
+	if len(all) < n {
+		return nil, time.Time{}
+	}
+	slices.SortFunc(all, func(x, y candidate) int {
+		return cmp.Or(x.ready.Compare(y.ready), cmp.Compare(x.node, y.node))
+	})
+	on := make([]cluster.Share, n)
+	left := j.Shape.Count()
+	for i := range on {
+		on[i] = cluster.Share{Node: all[i].node, GPUs: min(per, left)}
+		left -= on[i].GPUs
+	}
+	return on, all[n-1].ready
+}
+
+// readyAt is when the node is expected to have so many GPUs free, as its
+// running jobs end or their leases do. False if never for sure.
+func (a *Arbiter) readyAt(node *cluster.Node, gpus int, whole, reclaims bool) (time.Time, bool) {
+	type ending struct {
+		at   time.Time
+		gpus int
+	}
+	var ends []ending
+	free := freeOf(node) - a.claimed(node.Name, func(l *Lease) bool { return l.State == Granted })
+	for _, l := range a.leases {
+		for _, s := range l.On {
+			if s.Node == node.Name && l.State != Granted && l.State != Reserved {
+				ends = append(ends, ending{a.endOf(l, reclaims), s.GPUs})
+			}
+		}
+	}
+	slices.SortFunc(ends, func(x, y ending) int { return x.at.Compare(y.at) })
+	ready := a.now
+	for _, e := range ends {
+		if free >= gpus && !whole {
+			break
+		}
+		free += e.gpus
+		ready = e.at
+	}
+	return ready, free >= gpus
+}
+
+// endOf is when a lease's GPUs are expected back: when its job ends or, with
+// reclaims, when the lease can be ended under it.
+func (a *Arbiter) endOf(l *Lease, reclaims bool) time.Time {
+	j := a.jobs[l.Job]
+	at := a.now.Add(max(j.Estimate.Total-j.Attained, time.Second))
+	if j.Limit > 0 && !j.Start.IsZero() && j.Start.Add(j.Limit).Before(at) {
+		at = j.Start.Add(j.Limit)
+	}
+	switch {
+	case l.State == Ending:
+		at = l.Deadline
+	case reclaims && a.reclaimable(j) && l.Expires.Add(a.cfg.Grace).Before(at):
+		at = l.Expires.Add(a.cfg.Grace)
+	}
+	return at
+}

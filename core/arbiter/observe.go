@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"themis/core/cluster"
+	"themis/core/fairness"
+)
+
+// historyRuns is how many runs of like jobs are remembered.
+const historyRuns = 20
+
+// observe takes in what the host sees: nodes, jobs that came, started, were
+// requeued or ended, and what that means for their leases.
+func (a *Arbiter) observe(snap *cluster.Snapshot) {
+	a.observeNodes(snap.Nodes)
+	seen := make(map[string]bool, len(snap.Jobs))
+	jobs := slices.Clone(snap.Jobs)
+	slices.SortStableFunc(jobs, func(x, y cluster.Job) int {
+		return cmp.Or(x.Submit.Compare(y.Submit), cmp.Compare(len(x.ID), len(y.ID)), cmp.Compare(x.ID, y.ID))
+	})
+	for i := range jobs {
+		seen[jobs[i].ID] = true
+		a.observeJob(&jobs[i])
+	}
+	for _, j := range a.list() {
+		if !seen[j.ID] && !j.done {
+			a.end(j, cluster.Vanished)
+		}
+		if !seen[j.ID] && j.done && a.now.Sub(j.End) > time.Hour {
+			a.forget(j)
+		}
+	}
+	for app := range a.moved {
+		a.revise(app)
+	}
+	clear(a.moved)
+	a.closeApps()
+}
+
+func (a *Arbiter) observeNodes(nodes []cluster.Node) {
+	fresh := make(map[string]*cluster.Node, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
+		fresh[n.Name] = n
+		old := a.nodes[n.Name]
+		if old == nil || old.State != n.State || freeOf(old) < freeOf(n) {
+			a.stir()
+		}
+	}
+	a.nodes = fresh
+	for _, l := range a.live() {
+		if l.State != Granted && l.State != Reserved {
+			continue
+		}
+		for _, s := range l.On {
+			if n := fresh[s.Node]; n == nil || n.State != cluster.NodeUp {
+				a.over(l, fmt.Sprintf("node %s is no longer available", s.Node))
+				break
+			}
+		}
+	}
+}
+
+func freeOf(n *cluster.Node) int {
+	if n.State != cluster.NodeUp {
+		return 0
+	}
+	total, used := n.TotalGPUs()
+	return total - used
+}
+
+func (a *Arbiter) observeJob(in *cluster.Job) {
+	j := a.jobs[in.ID]
+	if j == nil {
+		if in.State == cluster.Ended {
+			return // it came and went unseen
+		}
+		j = &Job{counted: a.now, since: a.now}
+		a.jobs[in.ID] = j
+		j.Job = *in
+		a.changed.Jobs = append(a.changed.Jobs, j)
+		a.stir()
+	}
+	if j.done && in.State == cluster.Ended {
+		return
+	}
+	was := j.Job
+	a.count(j)
+	j.Job = *in
+	if j.done { // requeued by its owner or an admin after it had ended
+		j.done, j.report = false, nil
+		a.stir()
+	}
+	if in.Restarts > was.Restarts {
+		a.restarted(j, &was)
+	}
+	if in.Hint.Progress != was.Hint.Progress || in.Hint.Remaining != was.Hint.Remaining {
+		j.report = &fairness.Report{Remaining: in.Hint.Remaining, Progress: in.Hint.Progress, Attained: j.Attained}
+	}
+	if j.App == nil && (in.Blocked == "" || in.State != cluster.Pending) {
+		a.join(j)
+	}
+	if in.Blocked != was.Blocked || in.State != was.State {
+		a.changed.Jobs = append(a.changed.Jobs, j)
+		a.stir()
+	}
+	a.estimate(j)
+	switch in.State {
+	case cluster.Pending:
+		a.pending(j)
+	case cluster.Running, cluster.Suspended, cluster.Completing:
+		a.running(j)
+	case cluster.Ended:
+		a.end(j, in.Outcome)
+	}
+}
+
+// count adds the time since the last snapshot to what the job has attained.
+func (a *Arbiter) count(j *Job) {
+	if j.State == cluster.Running && j.Lease != nil {
+		from := j.counted
+		if j.Start.After(from) {
+			from = j.Start
+		}
+		if d := a.now.Sub(from); d > 0 {
+			level := cluster.SpanOf(j.On, a.rack)
+			j.Attained += time.Duration(float64(d) * fairness.Speed(j.Hint, level))
+		}
+	}
+	j.counted = a.now
+}
+
+func (a *Arbiter) rack(node string) string {
+	if n := a.nodes[node]; n != nil {
+		return n.Rack
+	}
+	return ""
+}
+
+// restarted takes off what a requeue lost: all of it without checkpoints, none
+// if the job was warned in time, else half an interval.
+func (a *Arbiter) restarted(j *Job, was *cluster.Job) {
+	switch {
+	case j.Hint.Checkpoint == 0:
+		j.Attained = 0
+	case j.Lease == nil || j.Lease.State != Ending:
+		j.Attained = max(j.Attained-j.Hint.Checkpoint/2, 0)
+	}
+	j.since = a.now
+	j.fails, j.backoff, j.Note = 0, time.Time{}, ""
+}
+
+// join puts a job into its app, which starts now if it is the first.
+func (a *Arbiter) join(j *Job) {
+	name, owner := j.ID, j.User
+	if owner == "" {
+		owner = fmt.Sprintf("uid%d", j.UID)
+	}
+	switch {
+	case j.Hint.App != "":
+		name = j.Hint.App
+	case j.Array != "":
+		name = j.Array
+	case j.Gang != "":
+		name = j.Gang
+	}
+	id := owner + "/" + name
+	for n := 2; a.apps[id] != nil && !a.apps[id].Ended.IsZero(); n++ {
+		id = fmt.Sprintf("%s/%s#%d", owner, name, n)
+	}
+	app := a.apps[id]
+	if app == nil {
+		a.ids.Order++
+		app = &App{ID: id, User: owner, Weight: cmp.Or(j.Weight, 1), Order: a.ids.Order, Submit: a.now}
+		if j.Eligible.After(j.Submit) && j.Eligible.Before(a.now) {
+			app.Submit = j.Eligible
+		} else if !j.Submit.IsZero() && j.Submit.Before(a.now) && !j.Eligible.After(a.now) {
+			app.Submit = j.Submit
+		}
+		switch a.cfg.Entity {
+		case ByApp:
+			app.Entity = id
+		case ByAccount:
+			app.Entity = j.Account
+		default:
+			app.Entity = owner
+		}
+		a.apps[id] = app
+	}
+	j.App = app
+	app.jobs = append(app.jobs, j)
+	a.dirty[app] = true
+	a.changed.Jobs = append(a.changed.Jobs, j)
+}
+
+// estimate judges the job's run time anew and tells the virtual schedule of
+// what changed in its app's work.
+func (a *Arbiter) estimate(j *Job) {
+	e := fairness.Judge(&j.Job, j.report, a.history[like(&j.Job)])
+	if e != j.Estimate {
+		j.Estimate = e
+		if j.First.Source == "" {
+			j.First = e
+		}
+		a.changed.Jobs = append(a.changed.Jobs, j)
+	}
+	if j.App != nil {
+		a.moved[j.App] = true
+	}
+}
+
+// like names the jobs whose run times tell of this one's.
+func like(j *cluster.Job) string {
+	return fmt.Sprintf("%d/%s/%d", j.UID, j.Name, j.Shape.Count())
+}
+
+// revise compares the app's work with what the virtual schedule was told.
+func (a *Arbiter) revise(app *App) {
+	var work, par float64
+	for _, j := range app.jobs {
+		n := float64(j.Shape.Count() * (1 + j.MoreTasks))
+		if j.done {
+			work += float64(j.Shape.Count()) * j.Attained.Seconds()
+			continue
+		}
+		work += n * max(j.Estimate.Total, j.Attained).Seconds()
+		par += n
+	}
+	if _, ok := a.fluid.State(app.ID); !ok {
+		a.fluid.Add(app.ID, app.Entity, app.Weight, work, par)
+	} else if d := work - app.work; d > 1 || d < -1 || par > 0 {
+		a.fluid.Revise(app.ID, d, par)
+	} else {
+		return
+	}
+	app.work = work
+}
+
+func (a *Arbiter) pending(j *Job) {
+	l := j.Lease
+	if l == nil {
+		return
+	}
+	switch l.State {
+	case Held:
+		a.over(l, "requeued")
+	case Ending:
+		a.over(l, "reclaimed: "+l.Warned)
+	default:
+		if j.Blocked != "" {
+			a.over(l, "the host holds it back: "+j.Blocked)
+		}
+	}
+}
+
+func (a *Arbiter) running(j *Job) {
+	l := j.Lease
+	if l == nil {
+		l = a.newLease(j, 0, j.On, a.cfg.Lease)
+		l.State, l.Started, l.Expires = Held, a.now, a.now.Add(l.Length)
+		return
+	}
+	if l.State == Granted || l.State == Reserved {
+		l.State, l.Started, l.Expires = Held, a.now, a.now.Add(l.Length)
+		j.fails, j.Note = 0, ""
+		a.changed.Leases = append(a.changed.Leases, l)
+		a.changed.Jobs = append(a.changed.Jobs, j)
+	}
+	if len(j.On) > 0 && !slices.Equal(l.On, j.On) {
+		l.On = slices.Clone(j.On)
+		a.changed.Leases = append(a.changed.Leases, l)
+	}
+}
+
+// end closes a job and its lease.
+func (a *Arbiter) end(j *Job, how cluster.Outcome) {
+	a.count(j)
+	j.done, j.State, j.Outcome = true, cluster.Ended, how
+	if j.End.IsZero() || j.End.After(a.now) {
+		j.End = a.now
+	}
+	a.changed.Jobs = append(a.changed.Jobs, j)
+	if j.Lease != nil {
+		a.over(j.Lease, string(how))
+	}
+	if how == cluster.Completed {
+		a.Remember(&j.Job, fairness.Run{Took: j.Attained, Limit: j.Limit})
+	}
+	a.stir()
+	app := j.App
+	if app == nil {
+		return
+	}
+	j.MoreTasks = 0
+	a.moved[app], a.dirty[app] = true, true
+}
+
+// closeApps ends the apps whose last job has ended.
+func (a *Arbiter) closeApps() {
+	for app := range a.dirty {
+		if !app.Ended.IsZero() || slices.ContainsFunc(app.jobs, func(j *Job) bool { return !j.done }) {
+			continue
+		}
+		for _, j := range app.jobs {
+			if j.End.After(app.Ended) {
+				app.Ended = j.End
+			}
+		}
+	}
+}
+
+// forget drops a job that the host no longer lists and, after its last, the app.
+func (a *Arbiter) forget(j *Job) {
+	delete(a.jobs, j.ID)
+	app := j.App
+	if app == nil {
+		return
+	}
+	app.jobs = slices.DeleteFunc(app.jobs, func(o *Job) bool { return o == j })
+	state, ok := a.fluid.State(app.ID)
+	if len(app.jobs) == 0 && (!ok || state.Left == 0) {
+		a.fluid.Remove(app.ID)
+		delete(a.apps, app.ID)
+	} else if len(app.jobs) == 0 {
+		app.jobs = append(app.jobs, j) // kept while its virtual run lasts
+		a.jobs[j.ID] = j
+	}
+}
+
+func (a *Arbiter) newLease(j *Job, round uint64, on []cluster.Share, length time.Duration) *Lease {
+	a.ids.Lease++
+	l := &Lease{ID: a.ids.Lease, Job: j.ID, App: j.App.ID, Round: round, State: Granted,
+		On: slices.Clone(on), Length: length, Granted: a.now, Deadline: a.now.Add(a.cfg.TakeUp)}
+	a.leases[l.ID] = l
+	j.Lease = l
+	a.changed.Leases = append(a.changed.Leases, l)
+	return l
+}
+
+func (a *Arbiter) over(l *Lease, why string) {
+	l.State, l.Ended, l.Reason = Over, a.now, why
+	delete(a.leases, l.ID)
+	if j := a.jobs[l.Job]; j != nil && j.Lease == l {
+		j.Lease = nil
+		j.since = a.now
+	}
+	a.changed.Leases = append(a.changed.Leases, l)
+	a.stir()
+}

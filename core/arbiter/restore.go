@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"time"
+
+	"themis/core/cluster"
+	"themis/core/fairness"
+)
+
+// Saved is what an arbiter needs to go on after a restart: the ledger keeps it.
+type Saved struct {
+	IDs    IDs
+	Fluid  time.Time // up to when the virtual schedule was played
+	Apps   []SavedApp
+	Jobs   []SavedJob
+	Leases []Lease // live ones
+}
+
+// SavedApp is an app as the ledger keeps it.
+type SavedApp struct {
+	App   App
+	Work  float64 // GPU-seconds
+	Fluid fairness.FluidApp
+}
+
+// SavedJob is a job as the ledger keeps it.
+type SavedJob struct {
+	Job      cluster.Job
+	App      string // "" if it has not joined one yet
+	Estimate fairness.Estimate
+	First    fairness.Estimate
+	Attained time.Duration
+	Report   *fairness.Report
+	Since    time.Time
+	Counted  time.Time
+	Fails    int
+	Note     string
+	Done     bool
+}
+
+// SaveApp returns the app as the ledger keeps it.
+func (a *Arbiter) SaveApp(app *App) SavedApp {
+	fluid, _ := a.fluid.State(app.ID)
+	s := SavedApp{App: *app, Work: app.work, Fluid: fluid}
+	s.App.jobs = nil
+	return s
+}
+
+// SaveJob returns the job as the ledger keeps it.
+func (j *Job) SaveJob() SavedJob {
+	s := SavedJob{Job: j.Job, Estimate: j.Estimate, First: j.First, Attained: j.Attained, Report: j.report,
+		Since: j.since, Counted: j.counted, Fails: j.fails, Note: j.Note, Done: j.done}
+	if j.App != nil {
+		s.App = j.App.ID
+	}
+	return s
+}
+
+// IDs returns the numbers last used.
+func (a *Arbiter) IDs() IDs { return a.ids }
+
+// FluidNow is the time of the virtual schedule.
+func (a *Arbiter) FluidNow() time.Time { return a.fluid.Now() }
+
+// Restore makes an arbiter that goes on where another stopped at or before now.
+// Leases whose jobs turn out to be gone end with the first snapshot.
+func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
+	a := New(cfg, now)
+	if !s.Fluid.IsZero() && s.Fluid.Before(now) {
+		a.fluid = fairness.NewFluid(s.Fluid)
+	}
+	a.ids = s.IDs
+	for _, sa := range s.Apps {
+		app := sa.App
+		app.work = sa.Work
+		a.apps[app.ID] = &app
+		if sa.Fluid.Entity != "" {
+			a.fluid.Restore(app.ID, sa.Fluid)
+		}
+	}
+	for _, sj := range s.Jobs {
+		j := &Job{Job: sj.Job, App: a.apps[sj.App], Estimate: sj.Estimate, First: sj.First, Attained: sj.Attained,
+			report: sj.Report, since: sj.Since, counted: sj.Counted, fails: sj.Fails, Note: sj.Note, done: sj.Done}
+		a.jobs[j.ID] = j
+		if j.App != nil {
+			j.App.jobs = append(j.App.jobs, j)
+		}
+	}
+	for i := range s.Leases {
+		l := s.Leases[i]
+		if j := a.jobs[l.Job]; j != nil {
+			a.leases[l.ID] = &l
+			j.Lease = &l
+			if l.State == Granted { // the host may not have heard of it yet
+				l.Deadline = now.Add(cfg.TakeUp)
+			}
+		}
+	}
+	a.stir()
+	return a
+}
+
+// Remember adds a past run of like jobs, oldest first, to what estimates use.
+func (a *Arbiter) Remember(j *cluster.Job, run fairness.Run) {
+	key := like(j)
+	runs := append(a.history[key], run)
+	a.history[key] = runs[max(0, len(runs)-historyRuns):]
+}

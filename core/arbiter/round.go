@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"themis/core/auction"
+	"themis/core/cluster"
+	"themis/core/fairness"
+)
+
+// backoffMost bounds how long a job steps back after grants nobody took up.
+const backoffMost = 5 * time.Minute
+
+// refer brings every app's reference and rho up to date.
+func (a *Arbiter) refer() {
+	a.going = 0
+	for _, app := range a.apps {
+		if app.Ended.IsZero() {
+			a.going++
+		}
+	}
+	refs := a.fluid.Project()
+	for id, app := range a.apps {
+		if ref, ok := refs[id]; ok && !ref.Equal(app.Reference) {
+			moved := ref.Sub(app.Reference).Abs() > time.Second
+			app.Reference = ref
+			if moved {
+				a.dirty[app] = true
+			}
+		}
+	}
+}
+
+// rate recomputes rho: projected for apps that go on, final for ended ones.
+func (a *Arbiter) rate() {
+	rates := a.fluid.Rates()
+	for _, app := range a.apps {
+		rho := 0.0
+		if app.Ended.IsZero() {
+			rho = a.outlook(app, rates[app.ID]).Rho(a.heldRate(app, nil))
+		} else {
+			rho = fairness.Final(app.Submit, app.Ended, app.Reference)
+		}
+		if math.Abs(rho-app.said) > 0.02*app.said {
+			a.dirty[app] = true
+			app.said = rho
+		}
+		app.Rho = rho
+	}
+}
+
+// outlook collects what the app's rho depends on now.
+func (a *Arbiter) outlook(app *App, fair float64) fairness.Outlook {
+	o := fairness.Outlook{Now: a.now, Submit: app.Submit, Reference: app.Reference,
+		FairRate: fair, Lease: a.cfg.Lease}
+	var par float64
+	for _, j := range app.jobs {
+		if j.done {
+			continue
+		}
+		n := float64(j.Shape.Count())
+		left := max(j.Estimate.Total-j.Attained, 0)
+		o.Work += n*left.Seconds() + n*float64(j.MoreTasks)*j.Estimate.Total.Seconds()
+		o.Longest = max(o.Longest, left)
+		par += n * float64(1+j.MoreTasks)
+	}
+	if o.FairRate == 0 { // its virtual run is over: what it would get now
+		o.FairRate = min(par, float64(a.gpus())/float64(max(a.going, 1)))
+	}
+	return o
+}
+
+// heldRate is the rate of the app's leases, those in except left out.
+func (a *Arbiter) heldRate(app *App, except map[*Lease]bool) float64 {
+	var rate float64
+	for _, j := range app.jobs {
+		if l := j.Lease; l != nil && !except[l] && l.State != Ending {
+			rate += float64(l.gpus()) * fairness.Speed(j.Hint, cluster.SpanOf(l.On, a.rack))
+		}
+	}
+	return rate
+}
+
+// timeouts ends what has waited too long: grants nobody took up, gatherings
+// past their deadline.
+func (a *Arbiter) timeouts() {
+	for _, l := range a.live() {
+		j := a.jobs[l.Job]
+		switch {
+		case l.State == Granted && a.now.After(l.Deadline):
+			where := "anywhere"
+			if !l.Anywhere {
+				where = "on " + nodeList(l.On)
+			}
+			a.over(l, "not taken up by the host")
+			j.fails++
+			j.Note = fmt.Sprintf("the host did not start it %s within %s", where, a.cfg.TakeUp)
+			if j.fails > 1 {
+				j.backoff = a.now.Add(min(a.cfg.TakeUp<<min(j.fails, 8), backoffMost))
+			}
+			a.changed.Jobs = append(a.changed.Jobs, j)
+		case l.State == Reserved && a.now.After(l.Deadline):
+			a.over(l, "its GPUs could not be gathered in time")
+			j.Note = fmt.Sprintf("nodes were kept free for it for %s in vain", a.cfg.GatherLimit)
+			j.backoff = a.now.Add(a.cfg.Lease)
+		}
+	}
+	for _, j := range a.jobs {
+		if !j.backoff.IsZero() && !a.now.Before(j.backoff) {
+			j.backoff = time.Time{}
+			a.stir()
+		}
+	}
+	for _, l := range a.leases {
+		if l.State == Held && !a.now.Before(l.Expires) {
+			a.stir()
+		}
+	}
+}
+
+// promote announces reserved leases whose GPUs have become free.
+func (a *Arbiter) promote() {
+	for _, l := range a.live() {
+		if l.State != Reserved {
+			continue
+		}
+		ready := true
+		for _, s := range l.On {
+			n := a.nodes[s.Node]
+			if n == nil || freeOf(n)-a.claimed(s.Node, func(o *Lease) bool { return o.State == Granted }) < s.GPUs ||
+				a.jobs[l.Job].Shape.Exclusive && n.CPUsUsed > 0 {
+				ready = false
+			}
+		}
+		if ready {
+			l.State, l.Granted, l.Deadline = Granted, a.now, a.now.Add(a.cfg.TakeUp)
+			a.changed.Leases = append(a.changed.Leases, l)
+		}
+	}
+}
+
+// claimed counts the node's GPUs under leases that match.
+func (a *Arbiter) claimed(node string, match func(*Lease) bool) int {
+	var n int
+	for _, l := range a.leases {
+		if match(l) {
+			for _, s := range l.On {
+				if s.Node == node {
+					n += s.GPUs
+				}
+			}
+		}
+	}
+	return n
+}
+
+// wants says whether a job bids in a round now.
+func (a *Arbiter) wants(j *Job) bool {
+	return !j.done && j.App != nil && j.State == cluster.Pending && j.Blocked == "" &&
+		j.Lease == nil && !a.now.Before(j.backoff) && !j.Eligible.After(a.now) && j.Shape.Count() > 0
+}
+
+// reclaimable says whether a lease can end under the job.
+func (a *Arbiter) reclaimable(j *Job) bool {
+	switch a.cfg.Reclaim {
+	case ReclaimDeclared:
+		return j.Requeueable && j.Hint.Checkpoint > 0
+	case ReclaimRequeueable:
+		return j.Requeueable
+	}
+	return false
+}
+
+// market is what one round works on.
+type market struct {
+	space  *auction.Space
+	fresh  *auction.Space  // as it was before the round
+	held   map[*Lease]bool // up for renewal, GPUs on offer
+	bids   []auction.Bid   // worst rho first
+	byJob  map[string]*Job
+	placed map[string]auction.Placement
+	length map[string]time.Duration
+	record *Round
+}
+
+// auction holds a round: the worst 1-f of the apps bid for all that is free
+// and for the GPUs of leases that have run out; what is left goes to the
+// others, the worst-off first.
+func (a *Arbiter) auction() {
+	a.event = time.Time{}
+	expired := a.expired()
+	if !slices.ContainsFunc(a.list(), a.wants) {
+		for l := range expired {
+			a.renew(l, a.cfg.Lease)
+		}
+		return
+	}
+	m := a.market(expired)
+	if len(m.bids) == 0 || m.record.Free == 0 {
+		a.gather(m)
+		return
+	}
+	in := max(int(math.Floor((1-a.cfg.F)*float64(len(m.bids)))), 1)
+	res := auction.Run(m.space, m.bids[:in])
+	m.record.Welfare, m.record.Bound, m.record.Exact = res.Welfare, res.Bound, res.Exact
+	for _, w := range res.Awards {
+		length := a.cfg.Lease
+		if a.cfg.Payments {
+			length = max(time.Duration(w.Payment*float64(a.cfg.Lease)), min(a.cfg.LeaseMin, a.cfg.Lease))
+		}
+		for _, p := range w.Places {
+			m.placed[p.Gang], m.length[p.Gang] = p, length
+		}
+		rec := m.bidRecord(w.App)
+		rec.Payment, rec.After = w.Payment, w.Rho
+	}
+	for i := 0; i < in; i++ {
+		m.record.Bids[i].In = true
+	}
+	m.leftovers(a.cfg.Lease)
+	m.tighten()
+	m.widen()
+	a.settle(m)
+	a.gather(m)
+}
+
+// expired returns the held leases that have run out and can end; those that
+// cannot are renewed.
+func (a *Arbiter) expired() map[*Lease]bool {
+	out := map[*Lease]bool{}
+	for _, l := range a.leases {
+		if l.State != Held || a.now.Before(l.Expires) {
+			continue
+		}
+		if j := a.jobs[l.Job]; a.reclaimable(j) && j.State == cluster.Running {
+			out[l] = true
+		} else {
+			a.renew(l, a.cfg.Lease)
+		}
+	}
+	return out
+}
+
+func (a *Arbiter) renew(l *Lease, length time.Duration) {
+	l.Length, l.Expires = length, a.now.Add(length)
+	l.Renewals++
+	a.changed.Leases = append(a.changed.Leases, l)
+}
+
+// list returns the jobs in the order in which an app starts them.
+func (a *Arbiter) list() []*Job {
+	out := make([]*Job, 0, len(a.jobs))
+	for _, j := range a.jobs {
+		out = append(out, j)
+	}
+	slices.SortFunc(out, func(x, y *Job) int {
+		return cmp.Or(x.Submit.Compare(y.Submit), cmp.Compare(len(x.ID), len(y.ID)), cmp.Compare(x.ID, y.ID))
+	})
+	return out
+}
+
+func (a *Arbiter) market(expired map[*Lease]bool) *market {
+	m := &market{held: expired, byJob: map[string]*Job{}, placed: map[string]auction.Placement{}, length: map[string]time.Duration{}}
+	m.space, m.fresh = auction.NewSpace(a.offer(expired)), auction.NewSpace(a.offer(expired))
+	free := m.space.Free()
+	rates := a.fluid.Rates()
+	byApp := map[*App][]auction.Gang{}
+	for l := range expired {
+		j := a.jobs[l.Job]
+		m.byJob[j.ID] = j
+		g := a.gang(j)
+		g.Held = l.On
+		byApp[j.App] = append(byApp[j.App], g)
+	}
+	for app := range byApp {
+		slices.SortFunc(byApp[app], func(x, y auction.Gang) int { return cmp.Compare(x.ID, y.ID) })
+	}
+	wanted := map[*App]int{}
+	siblings := a.whole()
+	for _, j := range a.list() {
+		// An app cannot use more than is free: the rest of its queue stays out.
+		if !a.wants(j) || !siblings[j.Gang] || wanted[j.App] > free {
+			continue
+		}
+		m.byJob[j.ID] = j
+		wanted[j.App] += j.Shape.Count()
+		byApp[j.App] = append(byApp[j.App], a.gang(j))
+	}
+	a.ids.Round++
+	m.record = &Round{ID: a.ids.Round, At: a.now, Free: free, Apps: len(byApp)}
+	for app, gangs := range byApp {
+		m.bids = append(m.bids, a.bid(app, gangs, rates[app.ID], expired))
+	}
+	// Apps are ranked by how they fare with all that they hold now (paper
+	// section 5.1, step 2), leases that have just run out included.
+	rho := func(b *auction.Bid) float64 { return b.Rho(a.heldRate(a.apps[b.App], nil)) }
+	slices.SortFunc(m.bids, func(x, y auction.Bid) int {
+		return cmp.Or(cmp.Compare(rho(&y), rho(&x)), cmp.Compare(x.Order, y.Order))
+	})
+	for i := range m.bids {
+		b := &m.bids[i]
+		r := BidRecord{App: b.App, Rho: rho(b)}
+		r.After = r.Rho
+		for _, g := range b.Gangs {
+			r.Wanted += g.Shape.Count()
+		}
+		m.record.Bids = append(m.record.Bids, r)
+	}
+	return m
+}
+
+// whole tells which gang groups have all their jobs waiting. The group of jobs
+// that belong to none, "", always has.
+func (a *Arbiter) whole() map[string]bool {
+	out := map[string]bool{"": true}
+	for _, j := range a.jobs {
+		if j.Gang != "" && !j.done {
+			ok, seen := out[j.Gang]
+			out[j.Gang] = a.wants(j) && (ok || !seen)
+		}
+	}
+	return out
+}
+
+// bid is the app's valuation of any offer.
+func (a *Arbiter) bid(app *App, gangs []auction.Gang, fair float64, expired map[*Lease]bool) auction.Bid {
+	o := a.outlook(app, fair)
+	b := auction.Bid{App: app.ID, Order: app.Order, Gangs: gangs, Rho: o.Rho, Base: a.heldRate(app, expired)}
+	for l := range expired {
+		if l.App == app.ID { // losing them costs a restart
+			lost := o
+			lost.Work += float64(l.gpus()) * a.cfg.Restart.Seconds()
+			lost.Now = lost.Now.Add(a.cfg.Restart)
+			b.Lost = max(b.Lost, lost.Rho(b.Base))
+		}
+	}
+	return b
+}
+
+func (a *Arbiter) gang(j *Job) auction.Gang {
+	g := auction.Gang{ID: j.ID, Group: j.Gang, Shape: j.Shape,
+		Speed: func(l cluster.Level) float64 { return fairness.Speed(j.Hint, l) }}
+	if !j.AnyNode {
+		ok := make(map[string]bool, len(j.Nodes))
+		for _, n := range j.Nodes {
+			ok[n] = true
+		}
+		g.Eligible = func(n string) bool { return ok[n] }
+	}
+	return g
+}
+
+// offer is what is free, less what is spoken for, with what expired leases hold.
+func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
+	out := make([]auction.Node, 0, len(a.nodes))
+	index := map[string]int{}
+	for _, n := range a.nodes {
+		if n.State != cluster.NodeUp || n.Exclusive {
+			continue
+		}
+		o := auction.Node{Name: n.Name, Rack: n.Rack, CPUs: -1, MemMiB: -1, Idle: n.CPUsUsed == 0}
+		if n.CPUs > 0 {
+			o.CPUs = n.CPUs - n.CPUsUsed
+		}
+		if n.MemMiB > 0 {
+			o.MemMiB = n.MemMiB - n.MemUsed
+		}
+		for _, g := range n.GPUs {
+			o.GPUs = append(o.GPUs, cluster.GPUs{Type: g.Type, Total: max(g.Total-g.Used, 0)})
+			o.Real += max(g.Total-g.Used, 0)
+		}
+		index[n.Name] = len(out)
+		out = append(out, o)
+	}
+	// Leases not yet started come first: they have a claim on what is free, and
+	// none on what running jobs hold.
+	live := a.live()
+	claim := func(match func(*Lease) bool, sign int) {
+		for _, l := range live {
+			for _, s := range l.On {
+				if i, ok := index[s.Node]; ok && match(l) {
+					out[i].Claim(a.jobs[l.Job].Shape, s.GPUs, len(l.On), sign)
+				}
+			}
+		}
+	}
+	claim(func(l *Lease) bool { return l.State == Granted || l.State == Reserved }, -1)
+	claim(func(l *Lease) bool { return expired[l] }, +1)
+	return out
+}
+
+func (m *market) bidRecord(app string) *BidRecord {
+	for i := range m.record.Bids {
+		if m.record.Bids[i].App == app {
+			return &m.record.Bids[i]
+		}
+	}
+	return &BidRecord{}
+}
+
+// leftovers gives what is free after the auction to whoever can use it, the
+// worst-off app first, each at most what fits.
+func (m *market) leftovers(length time.Duration) {
+	for i := range m.bids {
+		b := &m.bids[i]
+		for k := 0; k < len(b.Gangs); k++ {
+			group := []auction.Gang{b.Gangs[k]}
+			for b.Gangs[k].Group != "" && k+1 < len(b.Gangs) && b.Gangs[k+1].Group == b.Gangs[k].Group {
+				k++
+				group = append(group, b.Gangs[k])
+			}
+			if _, ok := m.placed[group[0].ID]; ok {
+				continue
+			}
+			for _, p := range m.space.PlaceAll(group) {
+				m.placed[p.Gang], m.length[p.Gang] = p, length
+			}
+		}
+	}
+}
+
+// tighten places all that was won once more, together, so that a gang that
+// loses most by spreading gets the tighter place whoever was served first.
+func (m *market) tighten() {
+	var won []auction.Gang
+	for i := range m.bids {
+		for _, g := range m.bids[i].Gangs {
+			if _, ok := m.placed[g.ID]; ok {
+				won = append(won, g)
+			}
+		}
+	}
+	auction.TightestFirst(won)
+	if places := m.fresh.PlaceAll(won); len(places) == len(won) {
+		for _, p := range places {
+			m.placed[p.Gang] = p
+		}
+		m.space = m.fresh
+	}
+}
+
+// widen lets moldable gangs have what nobody else could use.
+func (m *market) widen() {
+	for i := range m.bids {
+		for k := range m.bids[i].Gangs {
+			g := &m.bids[i].Gangs[k]
+			if p, ok := m.placed[g.ID]; ok && len(g.Held) == 0 {
+				m.placed[g.ID] = m.space.Widen(g, p)
+			}
+		}
+	}
+}
+
+// settle turns placements into leases: renewals, grants, endings.
+func (a *Arbiter) settle(m *market) {
+	for _, b := range m.bids {
+		rec := m.bidRecord(b.App)
+		rate := b.Base
+		for _, g := range b.Gangs {
+			p, won := m.placed[g.ID]
+			if !won {
+				continue
+			}
+			rate += p.Rate
+			for _, s := range p.On {
+				rec.Won += s.GPUs
+			}
+			rec.Places = append(rec.Places, p.On...)
+			if rec.Payment == 0 {
+				rec.Payment = 1
+			}
+			j := m.byJob[g.ID]
+			if len(g.Held) > 0 {
+				a.renew(j.Lease, m.length[g.ID])
+				continue
+			}
+			l := a.newLease(j, m.record.ID, p.On, m.length[g.ID])
+			l.State, l.Deadline = Reserved, a.now.Add(a.cfg.GatherLimit)
+			l.Anywhere = j.fails > 0
+		}
+		rec.After = b.Rho(rate)
+	}
+	for _, l := range a.live() {
+		if !m.held[l] {
+			continue
+		}
+		if _, won := m.placed[l.Job]; !won {
+			l.State, l.Deadline = Ending, a.now.Add(a.cfg.Grace)
+			l.Warned = "its lease ran out and " + m.winner(l) + " needs the GPUs more"
+			a.changed.Leases = append(a.changed.Leases, l)
+		}
+	}
+	a.changed.Round = m.record
+	a.last = m.record
+	a.told = time.Time{}
+}
+
+// winner names an app that won GPUs on a node of the lease.
+func (m *market) winner(l *Lease) string {
+	for _, r := range m.record.Bids {
+		for _, p := range r.Places {
+			for _, s := range l.On {
+				if p.Node == s.Node && r.App != l.App {
+					return fmt.Sprintf("%s (rho %.2f)", r.App, r.Rho)
+				}
+			}
+		}
+	}
+	return "another app"
+}
+
+func nodeList(on []cluster.Share) string {
+	var s string
+	for i, n := range on {
+		if i > 0 {
+			s += ","
+		}
+		s += n.Node
+	}
+	return s
+}

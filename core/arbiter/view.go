@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"themis/core/cluster"
+)
+
+// sentencesEvery bounds how often the reasons of waiting jobs are rewritten
+// between rounds; sentencesMost how many get one of their own.
+const (
+	sentencesEvery = 15 * time.Second
+	sentencesMost  = 2000
+)
+
+// waiting returns the jobs that wait for GPUs, in the order they are ranked:
+// the worst-off app first, inside an app its own order.
+func (a *Arbiter) waiting() []*Job {
+	var out []*Job
+	for _, j := range a.list() {
+		if !j.done && j.App != nil && j.State == cluster.Pending && j.Blocked == "" &&
+			(j.Lease == nil || j.Lease.State == Reserved) {
+			out = append(out, j)
+		}
+	}
+	slices.SortStableFunc(out, func(x, y *Job) int {
+		return cmp.Or(cmp.Compare(y.App.Rho, x.App.Rho), cmp.Compare(x.App.Order, y.App.Order))
+	})
+	return out
+}
+
+// sentences makes the waiting jobs' reasons, at most every sentencesEvery.
+func (a *Arbiter) sentences() []Wait {
+	queue := a.waiting()
+	if !a.told.IsZero() && a.now.Sub(a.told) < sentencesEvery && len(queue) == len(a.waits) {
+		return a.waits
+	}
+	a.told = a.now
+	a.waits = make([]Wait, 0, min(len(queue), sentencesMost))
+	ranks, next := ranksOf(queue), a.next()
+	for _, j := range queue[:min(len(queue), sentencesMost)] {
+		a.waits = append(a.waits, Wait{Job: j.ID, Why: a.sentence(j, ranks[j.App], len(ranks), next)})
+	}
+	return a.waits
+}
+
+func ranksOf(queue []*Job) map[*App]int {
+	ranks := map[*App]int{}
+	for _, j := range queue {
+		if _, ok := ranks[j.App]; !ok {
+			ranks[j.App] = len(ranks) + 1
+		}
+	}
+	return ranks
+}
+
+// sentence says in one line why a job waits. Its times are absolute, so that it
+// need not be rewritten every second.
+func (a *Arbiter) sentence(j *Job, rank, of int, next time.Time) string {
+	s := fmt.Sprintf("rho %.2f, rank %d of %d", j.App.Rho, rank, of)
+	switch l := j.Lease; {
+	case l != nil:
+		s += fmt.Sprintf("; won %d GPUs on %s, waiting for them to become free", l.gpus(), nodeList(l.On))
+		return s
+	case a.now.Before(j.backoff):
+		return s + fmt.Sprintf("; stepped back until %s: %s", j.backoff.Format("15:04:05"), j.Note)
+	}
+	if w := a.outbidBy(j.App); w != nil {
+		s += fmt.Sprintf("; outbid by %s (rho %.2f)", w.App, w.Rho)
+	}
+	if !next.IsZero() {
+		s += "; next auction by " + next.Format("15:04:05")
+	} else {
+		s += "; next auction when GPUs become free"
+	}
+	return s
+}
+
+// outbidBy is the best-off winner of the last round: the one to beat.
+func (a *Arbiter) outbidBy(app *App) *BidRecord {
+	if a.last == nil {
+		return nil
+	}
+	var best *BidRecord
+	for i := range a.last.Bids {
+		r := &a.last.Bids[i]
+		if r.Won > 0 && r.App != app.ID && (best == nil || r.Rho < best.Rho) {
+			best = r
+		}
+	}
+	return best
+}
+
+// next is when the next round is expected at the latest: an event settles, a
+// lease that can end runs out, or a running job ends. Zero if nothing is known.
+func (a *Arbiter) next() time.Time {
+	if !a.event.IsZero() {
+		return a.event.Add(a.cfg.Settle)
+	}
+	var next time.Time
+	for _, l := range a.leases {
+		if l.State != Held && l.State != Ending {
+			continue
+		}
+		at := a.endOf(l, true)
+		if l.State == Held && a.reclaimable(a.jobs[l.Job]) {
+			at = l.Expires
+		}
+		if at.After(a.now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+// Explanation is all that is known of why a job waits, runs or ended.
+type Explanation struct {
+	Job    *Job
+	Rank   int // of its app among the waiting apps, from 1; 0 if it does not wait
+	Of     int
+	Why    string
+	Outbid []BidRecord // winners of the last round, worst rho first
+	Last   *Round
+	Next   time.Time    // of the next round, or zero
+	Starts [2]time.Time // range of the expected start, or zeros
+	Advice []string     // what would help
+	Free   int          // GPUs free now
+}
+
+// Explain answers for one job; false if it is not known. A bare array id stands
+// for its first task that is not over.
+func (a *Arbiter) Explain(id string) (Explanation, bool) {
+	j := a.jobs[id]
+	if j == nil {
+		for _, o := range a.list() {
+			if o.Array == id && (j == nil || j.done && !o.done) {
+				j = o
+			}
+		}
+	}
+	if j == nil {
+		return Explanation{}, false
+	}
+	e := Explanation{Job: j, Last: a.last, Next: a.next()}
+	for _, n := range a.nodes {
+		e.Free += freeOf(n)
+	}
+	e.Free -= a.claimedAll()
+	switch {
+	case j.done:
+		e.Why = "ended: " + string(j.Outcome)
+	case j.State != cluster.Pending:
+		e.Why = "runs"
+		if j.Lease != nil && j.Lease.State == Ending {
+			e.Why = "must leave: " + j.Lease.Warned
+		}
+	case j.Blocked != "":
+		e.Why = "not ours to start yet: " + j.Blocked
+	case j.App == nil:
+		e.Why = "just arrived"
+	case j.Lease != nil && j.Lease.State == Granted:
+		e.Why = "holds a lease on " + nodeList(j.Lease.On) + " and is about to start"
+	default:
+		queue := a.waiting()
+		ranks := ranksOf(queue)
+		e.Rank, e.Of = ranks[j.App], len(ranks)
+		e.Why = a.sentence(j, e.Rank, e.Of, e.Next)
+		if a.last != nil {
+			for _, r := range a.last.Bids {
+				if r.Won > 0 && r.App != j.App.ID {
+					e.Outbid = append(e.Outbid, r)
+				}
+			}
+		}
+		e.Starts = a.startRange(j, queue)
+		e.Advice = a.advice(j, e.Free)
+	}
+	return e, true
+}
+
+func (a *Arbiter) claimedAll() int {
+	var n int
+	for _, l := range a.leases {
+		if l.State == Granted || l.State == Reserved {
+			n += l.gpus()
+		}
+	}
+	return n
+}
+
+// startRange brackets the start of a waiting job: the earliest is when its GPUs
+// come free if it is first in line, the latest when all ranked before it have
+// been served at the cluster's full rate.
+func (a *Arbiter) startRange(j *Job, queue []*Job) [2]time.Time {
+	on, ready := a.soonest(j, true)
+	if on == nil {
+		return [2]time.Time{}
+	}
+	early := ready
+	if next := a.next(); next.After(early) && !a.event.IsZero() {
+		early = next
+	}
+	var ahead float64
+	for _, o := range queue {
+		if o == j {
+			break
+		}
+		ahead += float64(o.Shape.Count()) * max(o.Estimate.Total-o.Attained, 0).Seconds()
+	}
+	late := early.Add(time.Duration(ahead / max(float64(a.gpus()), 1) * float64(time.Second)))
+	return [2]time.Time{early, late}
+}
+
+// advice lists what the user could do.
+func (a *Arbiter) advice(j *Job, free int) []string {
+	var out []string
+	if n := j.Shape.Count(); free > 0 && free < n {
+		out = append(out, fmt.Sprintf("a job of at most %d GPUs could start now; this one asks for %d", free, n))
+	}
+	if !j.AnyNode && len(j.Nodes) < len(a.nodes) {
+		out = append(out, fmt.Sprintf("it may run on %d of %d nodes; fewer constraints would widen the choice", len(j.Nodes), len(a.nodes)))
+	}
+	if s := j.Estimate.Source; s == "limit" || s == "guess" {
+		out = append(out, `its run time is taken from the time limit; declare it: --comment="themis: runtime=2h"`)
+	}
+	if !a.reclaimable(j) && a.cfg.Reclaim == ReclaimDeclared {
+		out = append(out, `no lease can end under it; if it checkpoints, say so: --comment="themis: checkpoint=10m"`)
+	}
+	return out
+}
+
+// State is the whole picture for the status, apps and leases views.
+type State struct {
+	Now     time.Time
+	GPUs    int
+	Used    int
+	Claimed int
+	Nodes   int
+	Waiting int
+	Running int
+	Next    time.Time
+	Last    *Round
+	Apps    []*App
+	Leases  []*Lease
+	Config  Config
+}
+
+// State returns the picture now. Apps are sorted by rho, the worst first, ended
+// ones last; leases by id. The pointers are the arbiter's own: read them before
+// the next Step.
+func (a *Arbiter) State() State {
+	s := State{Now: a.now, GPUs: a.gpus(), Claimed: a.claimedAll(), Nodes: len(a.nodes), Next: a.next(), Last: a.last, Config: a.cfg}
+	for _, n := range a.nodes {
+		_, used := n.TotalGPUs()
+		s.Used += used
+	}
+	for _, j := range a.jobs {
+		switch {
+		case j.done:
+		case j.State == cluster.Pending:
+			s.Waiting++
+		default:
+			s.Running++
+		}
+	}
+	for _, app := range a.apps {
+		s.Apps = append(s.Apps, app)
+	}
+	slices.SortFunc(s.Apps, func(x, y *App) int {
+		return cmp.Or(x.Ended.Compare(y.Ended), cmp.Compare(y.Rho, x.Rho), cmp.Compare(x.Order, y.Order))
+	})
+	for _, l := range a.leases {
+		s.Leases = append(s.Leases, l)
+	}
+	slices.SortFunc(s.Leases, func(x, y *Lease) int { return cmp.Compare(x.ID, y.ID) })
+	return s
+}
+
+// Jobs returns the app's jobs in its own order.
+func (app *App) Jobs() []*Job { return slices.Clone(app.jobs) }
+
+// Done says whether the job is over.
+func (j *Job) Done() bool { return j.done }
+
+// GPUs is the number of GPUs under the lease.
+func (l *Lease) GPUs() int { return l.gpus() }
+
+// Nodes names the lease's nodes, joined by commas.
+func (l *Lease) Nodes() string { return nodeList(l.On) }
+
+// Key is the app's name without the mark of a later life ("#2").
+func (app *App) Key() string {
+	key, _, _ := strings.Cut(app.ID, "#")
+	return key
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"themis/core/cluster"
+)
+
+// world is a host in miniature: it starts what is granted, ends what is done,
+// obeys reclaims, and shows the arbiter a snapshot every tick. It checks the
+// promises that hold at every step.
+type world struct {
+	cfg   Config
+	begin time.Time
+	now   time.Time
+	tick  time.Duration
+	arb   *Arbiter
+	nodes []*cluster.Node
+	jobs  []*simJob
+	log   []string
+	fail  func(format string, args ...any)
+	deaf  bool // the host starts nothing
+}
+
+type simJob struct {
+	cluster.Job
+	takes time.Duration // run time at S = 1
+	ran   time.Duration
+	gone  bool
+}
+
+func newWorld(fail func(string, ...any)) *world {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	w := &world{cfg: Defaults(), begin: begin, now: begin, tick: 5 * time.Second, fail: fail}
+	w.cfg.Settle, w.cfg.Restart = 0, time.Minute
+	return w
+}
+
+func (w *world) say(format string, args ...any) {
+	d := w.now.Sub(w.begin)
+	w.log = append(w.log, fmt.Sprintf("%02d:%02d:%02d  ", int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60)+fmt.Sprintf(format, args...))
+}
+
+func (w *world) node(name string) *cluster.Node {
+	for _, n := range w.nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+func (w *world) job(id string) *simJob {
+	for _, j := range w.jobs {
+		if j.ID == id {
+			return j
+		}
+	}
+	return nil
+}
+
+func (w *world) addNode(name, rack string, gpus int) {
+	w.nodes = append(w.nodes, &cluster.Node{Name: name, Rack: rack, CPUs: 4 * gpus, GPUs: []cluster.GPUs{{Total: gpus}}})
+}
+
+func (w *world) submit(j simJob) {
+	j.Submit, j.Eligible, j.AnyNode = w.now, w.now, true
+	j.Shape.NodesMin = max(j.Shape.NodesMin, 1)
+	j.Shape.NodesMax = max(j.Shape.NodesMax, j.Shape.NodesMin)
+	w.jobs = append(w.jobs, &j)
+}
+
+// run lets time pass.
+func (w *world) run(d time.Duration) {
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.now = w.now.Add(w.tick)
+		w.step()
+	}
+}
+
+func (w *world) step() {
+	for _, j := range w.jobs {
+		if j.State == cluster.Running {
+			if j.ran += w.tick; j.ran >= j.takes {
+				w.leave(j)
+				j.State, j.Outcome, j.End = cluster.Ended, cluster.Completed, w.now
+				w.say("job %s ends", j.ID)
+			}
+		}
+	}
+	d := w.observe()
+	for _, r := range d.Reclaims {
+		if j := w.job(r.Job); r.Requeue && j.State == cluster.Running {
+			w.leave(j)
+			j.State, j.On, j.Restarts = cluster.Pending, nil, j.Restarts+1
+			w.say("job %s is requeued", j.ID)
+		}
+	}
+	for _, g := range d.Grants {
+		if !w.deaf {
+			w.start(g)
+		}
+	}
+}
+
+func (w *world) observe() Decision {
+	if w.arb == nil {
+		w.arb = New(w.cfg, w.begin)
+	}
+	snap := &cluster.Snapshot{Host: "test"}
+	for _, n := range w.nodes {
+		c := *n
+		c.GPUs = slices.Clone(n.GPUs)
+		snap.Nodes = append(snap.Nodes, c)
+	}
+	for _, j := range w.jobs {
+		if !j.gone {
+			snap.Jobs = append(snap.Jobs, j.Job)
+		}
+	}
+	d := w.arb.Step(w.now, snap)
+	w.tell(&d)
+	w.check(&d)
+	return d
+}
+
+func (w *world) tell(d *Decision) {
+	for _, l := range d.Leases {
+		where := make([]string, len(l.On))
+		for i, s := range l.On {
+			where[i] = fmt.Sprintf("%s:%d", s.Node, s.GPUs)
+		}
+		on := strings.Join(where, ",")
+		switch l.State {
+		case Reserved:
+			w.say("%s: job %s gathers %s", l.App, l.Job, on)
+		case Granted:
+			w.say("%s: job %s wins %s for %s", l.App, l.Job, on, l.Length.Round(time.Second))
+		case Held:
+			if l.Renewals > 0 && l.Expires.Equal(w.now.Add(l.Length)) {
+				w.say("%s: job %s keeps %s for %s", l.App, l.Job, on, l.Length.Round(time.Second))
+			} else if l.Round == 0 {
+				w.say("%s: job %s is adopted on %s", l.App, l.Job, on)
+			}
+		case Ending:
+			w.say("%s: job %s must leave %s: %s", l.App, l.Job, on, l.Warned)
+		case Over:
+			if l.Reason != "completed" {
+				w.say("%s: job %s loses its lease: %s", l.App, l.Job, l.Reason)
+			}
+		}
+	}
+}
+
+// check states what must hold at every step.
+func (w *world) check(d *Decision) {
+	held := map[string]int{}
+	jobs := map[string]bool{}
+	for _, l := range w.arb.State().Leases {
+		if jobs[l.Job] {
+			w.fail("%s: job %s has two leases", w.now, l.Job)
+		}
+		jobs[l.Job] = true
+		j := w.job(l.Job)
+		if l.State != Over && !l.Anywhere && l.GPUs() != j.Shape.Count() && j.Shape.NodesMax == j.Shape.NodesMin {
+			w.fail("%s: job %s of %d GPUs has a lease of %d: gangs are whole", w.now, l.Job, j.Shape.Count(), l.GPUs())
+		}
+		if l.State == Reserved {
+			continue
+		}
+		for _, s := range l.On {
+			held[s.Node] += s.GPUs
+		}
+	}
+	for _, n := range w.nodes {
+		if total, _ := n.TotalGPUs(); held[n.Name] > total {
+			w.fail("%s: %d GPUs of %s are leased, it has %d", w.now, held[n.Name], n.Name, total)
+		}
+	}
+	for _, g := range d.Grants {
+		if j := w.job(g.Job); j.State == cluster.Pending && j.Blocked != "" {
+			w.fail("%s: job %s is granted GPUs while the host holds it back", w.now, g.Job)
+		}
+	}
+}
+
+func (w *world) start(g Grant) {
+	j := w.job(g.Job)
+	if j.State != cluster.Pending {
+		return
+	}
+	l := w.arb.jobs[g.Job].Lease
+	for _, s := range l.On {
+		n := w.node(s.Node)
+		if n.GPUs[0].Used += s.GPUs; n.GPUs[0].Used > n.GPUs[0].Total {
+			w.fail("%s: job %s starts on %s, which is full", w.now, g.Job, s.Node)
+		}
+		n.CPUsUsed += s.GPUs
+	}
+	j.State, j.Start, j.On = cluster.Running, w.now, slices.Clone(l.On)
+}
+
+func (w *world) leave(j *simJob) {
+	for _, s := range j.On {
+		n := w.node(s.Node)
+		n.GPUs[0].Used -= s.GPUs
+		n.CPUsUsed -= s.GPUs
+	}
+}
+
+// command runs one directive of a scenario file.
+func (w *world) command(d *datadriven.TestData) string {
+	arg := func(key, none string) string {
+		for _, a := range d.CmdArgs {
+			if a.Key == key {
+				return strings.Join(a.Vals, ",")
+			}
+		}
+		return none
+	}
+	num := func(key string, none int) int {
+		n, err := strconv.Atoi(arg(key, strconv.Itoa(none)))
+		if err != nil {
+			w.fail("%s: %v", d.Pos, err)
+		}
+		return n
+	}
+	span := func(key, none string) time.Duration {
+		t, err := time.ParseDuration(arg(key, none))
+		if err != nil {
+			w.fail("%s: %v", d.Pos, err)
+		}
+		return t
+	}
+	w.log = nil
+	switch d.Cmd {
+	case "config":
+		w.cfg.Lease, w.cfg.Grace = span("lease", w.cfg.Lease.String()), span("grace", w.cfg.Grace.String())
+		w.cfg.LeaseMin = span("least", w.cfg.LeaseMin.String())
+		w.cfg.GatherAfter = span("gather", w.cfg.GatherAfter.String())
+		w.cfg.TakeUp = span("take_up", w.cfg.TakeUp.String())
+		w.cfg.Reclaim = Reclaim(arg("reclaim", string(w.cfg.Reclaim)))
+		w.cfg.Entity = Entity(arg("entity", string(w.cfg.Entity)))
+		w.cfg.F, _ = strconv.ParseFloat(arg("f", "0.8"), 64)
+	case "nodes":
+		for range num("n", 1) {
+			w.addNode(fmt.Sprintf("n%d", len(w.nodes)+1), arg("rack", ""), num("gpus", 8))
+		}
+	case "submit":
+		for i := range num("times", 1) {
+			id := num("id", 1) + i
+			j := simJob{takes: span("takes", "1h") + time.Duration(i)*span("more", "0s")}
+			j.ID, j.User, j.Limit, j.Requeueable = strconv.Itoa(id), arg("user", "alice"), span("limit", "24h"), true
+			j.Array, j.Account = arg("array", ""), arg("account", "")
+			j.Shape = cluster.Shape{NodesMin: num("nodes", 1), NodesMax: num("most", 0), GPUsPerNode: num("per_node", 0), GPUs: num("gpus", 0)}
+			j.Hint = cluster.Hint{App: arg("app", ""), Runtime: span("says", j.takes.String()), Checkpoint: span("checkpoint", "0s"), Model: arg("model", "")}
+			w.submit(j)
+		}
+	case "run":
+		w.run(span("for", "1m"))
+	case "set":
+		if n := w.node(arg("node", "")); n != nil {
+			n.State = map[string]cluster.NodeState{"up": cluster.NodeUp, "drain": cluster.NodeDrain, "down": cluster.NodeDown}[arg("state", "up")]
+		}
+		if j := w.job(arg("job", "")); j != nil {
+			j.Blocked = arg("blocked", "")
+		}
+		w.deaf = arg("host", "") == "deaf"
+	case "cancel":
+		j := w.job(arg("job", ""))
+		w.leave(j)
+		j.State, j.Outcome, j.End = cluster.Ended, cluster.Cancelled, w.now
+	case "explain":
+		e, ok := w.arb.Explain(arg("job", ""))
+		if !ok {
+			return "unknown job\n"
+		}
+		w.say("%s", e.Why)
+		w.log = append(w.log, e.Advice...)
+	case "apps":
+		for _, a := range w.arb.State().Apps {
+			end := "goes on"
+			if !a.Ended.IsZero() {
+				end = "took " + a.Ended.Sub(a.Submit).String()
+			}
+			w.log = append(w.log, fmt.Sprintf("%-12s rho %.2f, %s, on its fair share %s", a.ID, a.Rho, end, a.Reference.Sub(a.Submit).Round(time.Second)))
+		}
+	default:
+		w.fail("%s: unknown command %s", d.Pos, d.Cmd)
+	}
+	if len(w.log) == 0 {
+		return ""
+	}
+	return strings.Join(w.log, "\n") + "\n"
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster holds the values that every other core package speaks of:
+// nodes, jobs, what a job asks for and where GPUs sit. It has no behaviour
+// beyond arithmetic on them, and knows neither Slurm nor YARN.
+package cluster
+
+import "time"
+
+// Level is how far apart the GPUs of a placement sit (paper section 2.2). A
+// lower level is tighter.
+type Level int
+
+// Placement levels, tightest first.
+const (
+	Slot    Level = iota // one socket or NVLink island
+	Machine              // one node
+	Rack                 // nodes under one leaf switch
+	Cluster              // anything wider
+)
+
+func (l Level) String() string {
+	return [...]string{"slot", "machine", "rack", "cluster"}[l]
+}
+
+// NodeState says what a node may do.
+type NodeState int
+
+// Node states.
+const (
+	NodeUp    NodeState = iota
+	NodeDrain           // runs on but takes nothing new
+	NodeDown
+)
+
+// Node is one machine as the host sees it now.
+type Node struct {
+	Name      string
+	Rack      string // "" if unknown
+	State     NodeState
+	CPUs      int // 0: CPUs are not a resource here
+	CPUsUsed  int
+	MemMiB    int64 // 0: memory is not a resource here
+	MemUsed   int64 // MiB
+	GPUs      []GPUs
+	Exclusive bool // one job holds the whole node
+}
+
+// GPUs counts a node's GPUs of one type.
+type GPUs struct {
+	Type        string // "" if untyped
+	Total, Used int
+}
+
+// TotalGPUs counts a node's GPUs of every type.
+func (n *Node) TotalGPUs() (total, used int) {
+	for _, g := range n.GPUs {
+		total += g.Total
+		used += g.Used
+	}
+	return total, used
+}
+
+// JobState is where a job stands with its host.
+type JobState int
+
+// Job states.
+const (
+	Pending JobState = iota
+	Running
+	Suspended
+	Completing // over, its GPUs not yet confirmed free
+	Ended
+)
+
+// Outcome is how an ended job ended.
+type Outcome string
+
+// Outcomes.
+const (
+	Completed Outcome = "completed"
+	Failed    Outcome = "failed"
+	Cancelled Outcome = "cancelled"
+	TimedOut  Outcome = "timeout"
+	NodeFail  Outcome = "node_fail"
+	Vanished  Outcome = "vanished" // the host no longer knows it
+)
+
+// Shape is what a job needs to start: a gang of nodes with GPUs. Zero values
+// mean "not stated". A gang starts whole or not at all.
+type Shape struct {
+	NodesMin, NodesMax int    // at least 1
+	GPUsPerNode        int    // on each node
+	GPUs               int    // in all, split as the host likes; if GPUsPerNode is 0
+	Type               string // GPU type, "" any
+	CPUsPerNode, CPUs  int
+	CPUsPerGPU         int
+	MemPerNode         int64 // MiB
+	MemPerCPU          int64 // MiB
+	MemPerGPU          int64 // MiB
+	Exclusive          bool  // whole nodes
+}
+
+// Count is the number of GPUs that the smallest form of the shape takes.
+func (s Shape) Count() int {
+	if s.GPUsPerNode > 0 {
+		return s.GPUsPerNode * max(s.NodesMin, 1)
+	}
+	return s.GPUs
+}
+
+// Share is a part of a placement: GPUs on one node.
+type Share struct {
+	Node string `json:"node"`
+	GPUs int    `json:"gpus"`
+}
+
+// Hint is what a job's user declared. Zero values mean "not declared".
+type Hint struct {
+	App        string
+	Runtime    time.Duration // of the whole job, at its full size
+	Remaining  time.Duration // from when it was said
+	Progress   float64       // share of the work done when it was said, (0,1]
+	Checkpoint time.Duration // how often it saves its state
+	Model      string
+	Place      []float64 // S by Level: speed as a fraction of that within a slot
+}
+
+// Job is one gang as the host sees it now.
+type Job struct {
+	ID          string // stable over requeue: "123", or "123_4" for an array task
+	Gang        string // jobs of one non-empty Gang start together
+	Array       string // the array it belongs to, or ""
+	UID         uint32
+	User        string
+	Account     string
+	Partition   string
+	Name        string
+	Weight      float64 // of its user's or account's share; 0 reads as 1
+	State       JobState
+	Outcome     Outcome
+	Blocked     string // why the host itself holds it, or ""
+	Submit      time.Time
+	Eligible    time.Time
+	Start       time.Time
+	End         time.Time
+	Limit       time.Duration // 0: unlimited
+	Restarts    int
+	Requeueable bool
+	Shape       Shape
+	MoreTasks   int      // waiting tasks of the same array that are not listed
+	AnyNode     bool     // Nodes is not restricted
+	Nodes       []string // nodes it may run on
+	On          []Share  // where it runs
+	Hint        Hint
+}
+
+// Snapshot is one host's whole view at a moment. Two snapshots need nothing of
+// each other: the core compares each with what it knew.
+type Snapshot struct {
+	Host    string // "slurm" or "yarn"
+	Cluster string
+	Nodes   []Node
+	Jobs    []Job
+}
+
+// SpanOf is the level of a placement on the given nodes; rack tells a node's
+// leaf switch. Slots inside a machine are not told apart here.
+func SpanOf(on []Share, rack func(node string) string) Level {
+	if len(on) <= 1 {
+		return Machine
+	}
+	first := rack(on[0].Node)
+	for _, s := range on[1:] {
+		if first == "" || rack(s.Node) != first {
+			return Cluster
+		}
+	}
+	return Rack
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"themis/bridge"
+	"themis/bridge/pb"
+)
+
+func newExplain(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "explain JOB",
+		Short:   "why a job waits, who outbid it, when it will run, what would help",
+		Example: "  themis explain 1234\n  themis explain 1234_7   # a task of an array",
+		Args:    exactly("JOB"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var e bridge.Explain
+			if done, err := a.get(&pb.View{Name: "explain", Job: args[0]}, &e); done || err != nil {
+				return err
+			}
+			printExplain(&e)
+			return nil
+		},
+	}
+}
+
+func printExplain(e *bridge.Explain) {
+	line := func(name, format string, args ...any) {
+		fmt.Printf("%-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("job", "%s (%s), %d GPUs, app %s", e.Job, e.State, e.GPUs, dash(e.App))
+	line("why", "%s", e.Why)
+	if e.App != "" {
+		line("rho", "%.2f: the app is projected to end after %.2f times what its fair share would take", e.Rho, e.Rho)
+	}
+	if e.Rank > 0 {
+		line("rank", "%d of %d waiting apps", e.Rank, e.Of)
+	}
+	if e.Earliest != nil {
+		line("starts", "between %s and %s, as far as known", clock(e.Earliest), clock(e.Latest))
+	}
+	if e.NextRound != nil && e.State == "pending" {
+		line("next auction", "%s", clock(e.NextRound))
+	}
+	for i, b := range e.Outbid {
+		if i == 5 {
+			line("", "and %d more", len(e.Outbid)-i)
+			break
+		}
+		line(map[bool]string{true: "outbid by"}[i == 0], "%s: rho %.2f, won %d GPUs on %s", b.App, b.Rho, b.Won, places(b.Places))
+	}
+	line("run time", "%s, from its %s; %s done", span(e.Estimate), e.Source, span(e.Attained))
+	if l := e.Lease; l != nil {
+		line("lease", "%d on %s, %s, until %s, renewed %d times", l.ID, places(l.Places), l.State, clock(l.Expires), l.Renewals)
+	}
+	if e.Note != "" {
+		line("last grant", "%s", e.Note)
+	}
+	if len(e.Advice) > 0 {
+		line("would help", "%s", strings.Join(e.Advice, "\n             "))
+	}
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command themis shows and runs finish-time-fair GPU scheduling. Output for
+// people goes to stdout as plain tables, or as JSON with --json; errors go to
+// stderr in lower case with a hint at what to do.
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no core can be reached,
+// 4 no such job.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"themis/bridge"
+	"themis/bridge/pb"
+)
+
+const (
+	exitFailed  = 1
+	exitUsage   = 2
+	exitNoCore  = 3
+	exitNoJob   = 4
+	answerLimit = 10 * time.Second
+)
+
+// version is set by the build.
+var version = "devel"
+
+// usageError marks an error of how the command was called.
+type usageError struct{ error }
+
+func main() {
+	root := newRoot()
+	err := root.Execute()
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "themis: "+describe(err))
+	os.Exit(exitCode(err))
+}
+
+func newRoot() *cobra.Command {
+	app := &app{}
+	root := &cobra.Command{
+		Use:           "themis",
+		Short:         "finish-time-fair GPU scheduling for Slurm",
+		Long:          "themis shows how GPUs are auctioned on this cluster: which app is how well off (rho),\nwhy a job waits and when it will run, who holds which lease and until when.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version,
+	}
+	root.PersistentFlags().BoolVar(&app.json, "json", false, "print JSON instead of tables")
+	root.PersistentFlags().StringVar(&app.socket, "socket", "", "the core's socket (default: $THEMIS_SOCKET, /run/themis/themis.sock, or as slurm.conf implies)")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see '%s --help'", err, c.CommandPath())}
+	})
+	root.AddCommand(newStatus(app), newExplain(app), newApps(app), newLeases(app), newRounds(app), newReport(app), newServe(), newMan(root))
+	return root
+}
+
+// app is what the query commands share.
+type app struct {
+	json   bool
+	socket string
+}
+
+// get asks the core for a view and decodes it; with --json it prints the
+// core's own answer instead and returns done.
+func (a *app) get(v *pb.View, out any) (done bool, err error) {
+	var last error
+	for _, path := range a.sockets() {
+		if _, err := os.Stat(path); err != nil {
+			last = err
+			continue
+		}
+		conn, err := bridge.Dial(path, nil)
+		if err != nil {
+			return false, err
+		}
+		defer conn.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+		defer cancel()
+		answer, err := pb.NewReadClient(conn).Get(ctx, v)
+		if status.Code(err) == codes.Unavailable {
+			last = fmt.Errorf("%s: %s", path, status.Convert(err).Message())
+			continue
+		} else if err != nil {
+			return false, err
+		}
+		if a.json {
+			return true, printJSON(answer.Json)
+		}
+		return false, json.Unmarshal(answer.Json, out)
+	}
+	return false, noCore{last}
+}
+
+type noCore struct{ error }
+
+// sockets lists where a core may listen, the likeliest first.
+func (a *app) sockets() []string {
+	if a.socket != "" {
+		return []string{a.socket}
+	}
+	if s := os.Getenv("THEMIS_SOCKET"); s != "" {
+		return []string{s}
+	}
+	paths := []string{attachedSocket}
+	if dir := slurmConfig("StateSaveLocation"); dir != "" {
+		paths = append(paths, filepath.Join(dir, "themis", socketName))
+	}
+	return paths
+}
+
+const (
+	// attachedSocket is where a core that systemd runs listens by default.
+	attachedSocket = "/run/themis/themis.sock"
+	// socketName is that of a launched core's socket in its state folder.
+	socketName = "themis.sock"
+)
+
+// slurmConfig asks the running slurmctld for one value of its configuration.
+func slurmConfig(key string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "scontrol", "show", "config").Output()
+	if err != nil {
+		return ""
+	}
+	for _, line := range strings.Split(string(out), "\n") {
+		if k, v, ok := strings.Cut(line, "="); ok && strings.TrimSpace(k) == key {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+func printJSON(raw []byte) error {
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return err
+	}
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func describe(err error) string {
+	var nc noCore
+	if errors.As(err, &nc) {
+		return fmt.Sprintf("no core answers (%v)\nhint: is slurmctld running with SelectType=select/themis? its log has lines that begin with \"themis:\"; --socket or THEMIS_SOCKET names another place", nc.error)
+	}
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}
+
+func exitCode(err error) int {
+	var nc noCore
+	var use usageError
+	switch {
+	case errors.As(err, &nc):
+		return exitNoCore
+	case errors.As(err, &use), strings.HasPrefix(err.Error(), "unknown command"):
+		return exitUsage
+	case status.Code(err) == codes.NotFound:
+		return exitNoJob
+	}
+	return exitFailed
+}
+
+// exactly is cobra.ExactArgs with an error that says what is missing.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usageError{fmt.Errorf("want %s, got %d arguments; see '%s --help'", strings.Join(append([]string{}, names...), " "), len(args), c.CommandPath())}
+		}
+		return nil
+	}
+}

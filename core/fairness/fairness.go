@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fairness measures finish-time fairness, rho = T_sh / T_id (paper
+// section 3): the time from an app's submission to its projected finish on the
+// shared cluster over the time it would have taken on its fair share. T_id is
+// the app's finish in the virtual schedule of Fluid.
+//
+// The package decides nothing and reads no clock.
+package fairness
+
+import (
+	"math"
+	"time"
+)
+
+// Outlook is what an app's rho is made of at one moment.
+type Outlook struct {
+	Now       time.Time
+	Submit    time.Time
+	Reference time.Time     // finish in the virtual schedule
+	Work      float64       // GPU-seconds left at S = 1
+	Longest   time.Duration // of its unfinished jobs, run alone at full size
+	FairRate  float64       // GPUs that are its share now
+	Lease     time.Duration // for how long a grant lasts
+}
+
+// minIdeal keeps rho finite for apps of next to no work.
+const minIdeal = time.Second
+
+// Ideal is T_id, the app's time on its fair share; at least a second.
+func (o Outlook) Ideal() time.Duration { return max(o.Reference.Sub(o.Submit), minIdeal) }
+
+// Left is the projected time to the app's finish when it works at rate GPUs
+// (each counted with its S) for the next lease and on its fair share after it.
+// With rate 0 the app waits out the lease.
+func (o Outlook) Left(rate float64) time.Duration {
+	if o.Work <= 0 {
+		return 0
+	}
+	fair := max(o.FairRate, 1e-3)
+	lease := o.Lease.Seconds()
+	var left float64
+	if rate > 0 && o.Work <= rate*lease {
+		left = o.Work / rate
+	} else {
+		left = lease + max(o.Work-rate*lease, 0)/fair
+	}
+	// Not all of an app's jobs need the same time: no rate shortens the longest.
+	if rate > 0 {
+		left = max(left, o.Longest.Seconds())
+	} else {
+		left = max(left, lease+o.Longest.Seconds())
+	}
+	return seconds(left)
+}
+
+// Rho is the app's projected finish-time fairness at the given rate. It falls
+// as rate grows and is always positive and finite.
+func (o Outlook) Rho(rate float64) float64 {
+	shared := o.Now.Add(o.Left(rate)).Sub(o.Submit)
+	return max(shared.Seconds(), 1e-3) / o.Ideal().Seconds()
+}
+
+// Final is the rho of an app that has ended.
+func Final(submit, end, reference time.Time) float64 {
+	return max(end.Sub(submit).Seconds(), 1e-3) / max(reference.Sub(submit), minIdeal).Seconds()
+}
+
+// Jain is Jain's index of fairness of the values, 1 when all are equal. It is
+// 0 for none.
+func Jain(values []float64) float64 {
+	var sum, squares float64
+	for _, v := range values {
+		sum += v
+		squares += v * v
+	}
+	if squares == 0 || math.IsNaN(squares) {
+		return 0
+	}
+	return sum * sum / (float64(len(values)) * squares)
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"strings"
+	"time"
+
+	"themis/bridge"
+	"themis/bridge/pb"
+	"themis/core/arbiter"
+	"themis/core/cluster"
+)
+
+// snapshotOf reads a host's message. Ranges that a client of the host could
+// have made up are bounded here; a hint that is malformed (it came past the
+// submit check) reads as none.
+func snapshotOf(in *pb.Snapshot) *cluster.Snapshot {
+	out := &cluster.Snapshot{Host: in.Host, Cluster: in.Cluster}
+	for _, n := range in.Nodes {
+		node := cluster.Node{Name: n.Name, Rack: n.Rack, State: cluster.NodeState(n.State), CPUs: int(n.Cpus), CPUsUsed: int(n.CpusUsed),
+			MemMiB: int64(n.MemMib), MemUsed: int64(n.MemUsedMib), Exclusive: n.Exclusive}
+		for _, g := range n.Gpus {
+			node.GPUs = append(node.GPUs, cluster.GPUs{Type: g.Type, Total: int(g.Total), Used: int(min(g.Used, g.Total))})
+		}
+		out.Nodes = append(out.Nodes, node)
+	}
+	for _, j := range in.Jobs {
+		out.Jobs = append(out.Jobs, jobOf(j, in.Nodes))
+	}
+	return out
+}
+
+func jobOf(j *pb.Job, nodes []*pb.Node) cluster.Job {
+	out := cluster.Job{
+		ID: j.Id, Gang: j.Gang, Array: j.Array, UID: j.Uid, User: plain(j.User), Account: plain(j.Account), Partition: plain(j.Partition), Name: plain(j.Name),
+		Weight: max(j.Share, 0), State: cluster.JobState(j.State), Outcome: outcomeOf(j.Outcome), Blocked: plain(j.Blocked),
+		Submit: unix(j.SubmitS), Eligible: unix(j.EligibleS), Start: unix(j.StartS), End: unix(j.EndS),
+		Limit: time.Duration(j.LimitS) * time.Second, Restarts: int(j.Restarts), Requeueable: j.Requeueable,
+		MoreTasks: int(min(j.MoreTasks, 1e6)), AnyNode: j.AnyNode, Hint: hintOf(j.Comment),
+		Shape: cluster.Shape{
+			NodesMin: count(j.NodesMin), NodesMax: count(j.NodesMax), GPUsPerNode: count(j.GpusPerNode), GPUs: count(j.Gpus), Type: j.GpuType,
+			CPUsPerNode: count(j.CpusPerNode), CPUs: count(j.Cpus), CPUsPerGPU: count(j.CpusPerGpu),
+			MemPerNode: memory(j.MemPerNodeMib), MemPerCPU: memory(j.MemPerCpuMib), MemPerGPU: memory(j.MemPerGpuMib), Exclusive: j.Exclusive,
+		},
+	}
+	out.Shape.NodesMin = max(out.Shape.NodesMin, 1)
+	out.Shape.NodesMax = max(out.Shape.NodesMax, out.Shape.NodesMin)
+	for _, i := range j.Eligible {
+		if int(i) < len(nodes) {
+			out.Nodes = append(out.Nodes, nodes[i].Name)
+		}
+	}
+	for _, s := range j.On {
+		if int(s.Node) < len(nodes) {
+			out.On = append(out.On, cluster.Share{Node: nodes[s.Node].Name, GPUs: int(s.Gpus)})
+		}
+	}
+	return out
+}
+
+const (
+	mostCount  = 1 << 20 // nodes, GPUs or CPUs of a job
+	mostMemory = 1 << 40 // MiB
+)
+
+func count(n uint32) int    { return int(min(n, mostCount)) }
+func memory(n uint64) int64 { return int64(min(n, mostMemory)) }
+func unix(s int64) time.Time {
+	if s <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(s, 0).UTC()
+}
+
+// plain makes text from users safe for terminals, logs and JSON alike.
+func plain(s string) string {
+	const most = 128
+	clean := strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+	return clean[:min(len(clean), most)]
+}
+
+func hintOf(comment string) cluster.Hint {
+	h, err := bridge.ParseHint(comment)
+	if err != nil {
+		return cluster.Hint{}
+	}
+	return cluster.Hint{App: h.App, Runtime: h.Runtime, Remaining: h.Remaining, Progress: h.Progress,
+		Checkpoint: h.Checkpoint, Model: h.Model, Place: h.Place}
+}
+
+func outcomeOf(o pb.Job_Outcome) cluster.Outcome {
+	return map[pb.Job_Outcome]cluster.Outcome{
+		pb.Job_COMPLETED: cluster.Completed, pb.Job_FAILED: cluster.Failed, pb.Job_CANCELLED: cluster.Cancelled,
+		pb.Job_TIMEOUT: cluster.TimedOut, pb.Job_NODE_FAIL: cluster.NodeFail,
+	}[o]
+}
+
+func directivesOf(d *arbiter.Decision, c *Config) *pb.Directives {
+	out := &pb.Directives{
+		TickMs:          uint32(time.Duration(c.Host.Tick).Milliseconds()),
+		FallbackAfterMs: uint32(time.Duration(c.Host.FallbackAfter).Milliseconds()),
+	}
+	for _, g := range d.Grants {
+		out.Grants = append(out.Grants, &pb.Grant{Lease: g.Lease, Job: g.Job, Order: uint32(g.Order), Anywhere: g.Anywhere, Nodes: g.Nodes})
+	}
+	for _, r := range d.Reclaims {
+		out.Reclaims = append(out.Reclaims, &pb.Reclaim{Lease: r.Lease, Job: r.Job, Requeue: r.Requeue, Why: r.Why})
+	}
+	for _, w := range d.Waits {
+		out.Waits = append(out.Waits, &pb.Wait{Job: w.Job, Why: w.Why})
+	}
+	return out
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package service runs the arbiter for real: it gives it the time and the
+// host's snapshots, commits each decision to the ledger before it is announced,
+// and answers the themis command.
+package service
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"themis/bridge/pb"
+	"themis/core/arbiter"
+	"themis/core/fairness"
+	"themis/core/ledger"
+)
+
+// Service is the core as the bridge serves it. Safe for concurrent use.
+type Service struct {
+	cfg   Config
+	owner uint32
+	led   *ledger.Ledger
+	path  string
+	log   func(string, ...any) // errors, once each
+
+	mu      sync.Mutex
+	arb     *arbiter.Arbiter // nil after a failed write: read anew from the ledger
+	start   time.Time        // wall clock, with monotonic reading
+	seq     uint64
+	hash    [sha256.Size]byte
+	told    *pb.Directives
+	seen    time.Time
+	host    *pb.Snapshot // the last one, without its jobs
+	figures figures
+}
+
+type figures struct {
+	snapshots         uint64
+	stepLast, stepMax time.Duration
+	saveLast, saveMax time.Duration
+}
+
+// Open opens the ledger in the folder and takes up where it ended.
+func Open(cfg Config, dir string, owner uint32, log func(string, ...any)) (*Service, error) {
+	led, err := ledger.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	s := &Service{cfg: cfg, owner: owner, led: led, path: filepath.Join(dir, "ledger.db"), log: log,
+		start: now, seq: uint64(now.UnixNano())}
+	if err := s.load(); err != nil {
+		led.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close closes the ledger.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.led.Close()
+}
+
+// now is the wall clock at the start plus monotonic time since: leases do not
+// jump with the clock.
+func (s *Service) now() time.Time {
+	return s.start.Add(time.Since(s.start)).Round(0).UTC()
+}
+
+func (s *Service) load() error {
+	now := s.now()
+	saved, past, err := s.led.Load(now)
+	if err != nil {
+		return err
+	}
+	s.arb = arbiter.Restore(s.cfg.Arbiter(), now, saved)
+	for i := range past {
+		s.arb.Remember(&past[i].Job, fairness.Run{Took: past[i].Attained, Limit: past[i].Job.Limit})
+	}
+	return nil
+}
+
+// Observe implements bridge.Core. If the ledger cannot be written, nothing of
+// the decision is announced, the host gets an error, and the next snapshot is
+// decided on what the ledger holds.
+func (s *Service) Observe(_ context.Context, in *pb.Snapshot) (*pb.Directives, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.arb == nil {
+		if err := s.load(); err != nil {
+			return nil, err
+		}
+	}
+	begin := time.Now()
+	snap := snapshotOf(in)
+	d := s.arb.Step(s.now(), snap)
+	step := time.Since(begin)
+	begin = time.Now()
+	if err := s.led.Write(s.arb, &d, step); err != nil {
+		s.arb = nil
+		s.log("%v", err)
+		return nil, err
+	}
+	s.note(in, step, time.Since(begin))
+	return s.announce(directivesOf(&d, &s.cfg))
+}
+
+// announce numbers the directives; equal ones keep their number.
+func (s *Service) announce(d *pb.Directives) (*pb.Directives, error) {
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("directives: %w", err)
+	}
+	if h := sha256.Sum256(raw); s.told == nil || h != s.hash {
+		s.seq++
+		s.hash, s.told = h, d
+		d.Seq = s.seq
+	}
+	return s.told, nil
+}
+
+func (s *Service) note(in *pb.Snapshot, step, save time.Duration) {
+	f := &s.figures
+	f.snapshots++
+	f.stepLast, f.stepMax = step, max(f.stepMax, step)
+	f.saveLast, f.saveMax = save, max(f.saveMax, save)
+	s.seen = time.Now()
+	s.host = &pb.Snapshot{Cluster: in.Cluster, PrivateJobs: in.PrivateJobs, Hooks: in.Hooks}
+}

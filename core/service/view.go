@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"themis/bridge"
+	"themis/bridge/pb"
+	"themis/core/arbiter"
+	"themis/core/cluster"
+)
+
+// viewMost bounds what one query returns.
+const viewMost = 10000
+
+// View implements bridge.Core. Under the host's PrivateData, users other than
+// root and the host daemon's see only what is their own.
+func (s *Service) View(_ context.Context, uid uint32, v *pb.View) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.arb == nil {
+		return nil, status.Error(codes.Unavailable, "the ledger cannot be written: see the core's log")
+	}
+	show := s.filter(uid)
+	var out any
+	var err error
+	switch v.Name {
+	case "status", "internals":
+		out = s.status(show, v.Name == "internals")
+	case "apps":
+		out = s.apps(show)
+	case "explain":
+		out, err = s.explain(v.Job, show)
+	case "leases":
+		out, err = s.leases(int(min(v.Limit, viewMost)), show)
+	case "rounds":
+		out, err = s.rounds(int(min(v.Limit, viewMost)), show)
+	default:
+		err = status.Errorf(codes.InvalidArgument, "unknown view %q", v.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(out)
+}
+
+// filter says which apps the caller may see: by the uid of any of its jobs.
+func (s *Service) filter(uid uint32) func(app string) bool {
+	if uid == 0 || uid == s.owner || s.host == nil || !s.host.PrivateJobs {
+		return func(string) bool { return true }
+	}
+	mine := map[string]bool{}
+	for _, a := range s.arb.State().Apps {
+		for _, j := range a.Jobs() {
+			if j.UID == uid {
+				mine[a.ID] = true
+			}
+		}
+	}
+	return func(app string) bool { return mine[app] }
+}
+
+func (s *Service) status(show func(string) bool, internals bool) bridge.Status {
+	st := s.arb.State()
+	out := bridge.Status{Now: s.now(), Nodes: st.Nodes, GPUs: st.GPUs, GPUsUsed: st.Used, GPUsWon: st.Claimed,
+		Running: st.Running, Waiting: st.Waiting, NextRound: when(st.Next), Apps: []bridge.App{}}
+	if s.host != nil {
+		out.Cluster, out.SeenAgo = s.host.Cluster, time.Since(s.seen).Seconds()
+	}
+	if st.Last != nil {
+		r := roundView(st.Last, show)
+		out.LastRound = &r
+	}
+	for _, a := range st.Apps {
+		if a.Ended.IsZero() {
+			out.MaxRho = max(out.MaxRho, a.Rho)
+			if show(a.ID) {
+				out.Apps = append(out.Apps, appView(a))
+			}
+		}
+	}
+	if internals {
+		out.Internals = s.internals()
+	}
+	return out
+}
+
+func (s *Service) internals() *bridge.Internals {
+	f := s.figures
+	in := &bridge.Internals{Snapshots: f.snapshots, StepLast: f.stepLast.Seconds(), StepMax: f.stepMax.Seconds(),
+		WriteLast: f.saveLast.Seconds(), WriteMax: f.saveMax.Seconds(), LedgerPath: s.path, Since: s.start, Hooks: []bridge.HookTime{}}
+	if s.host != nil {
+		for _, h := range s.host.Hooks {
+			in.Hooks = append(in.Hooks, bridge.HookTime{Name: h.Name, Calls: h.Calls, Total: float64(h.TotalNs) / 1e9,
+				Max: float64(h.MaxNs) / 1e9, Mean: float64(h.TotalNs) / 1e9 / float64(max(h.Calls, 1))})
+		}
+	}
+	return in
+}
+
+func (s *Service) apps(show func(string) bool) []bridge.App {
+	out := []bridge.App{}
+	for _, a := range s.arb.State().Apps {
+		if show(a.ID) {
+			out = append(out, appView(a))
+		}
+	}
+	return out
+}
+
+func appView(a *arbiter.App) bridge.App {
+	v := bridge.App{ID: a.ID, User: a.User, Rho: a.Rho, Submit: a.Submit, Reference: when(a.Reference), Ended: when(a.Ended)}
+	for _, j := range a.Jobs() {
+		switch {
+		case j.Done():
+			v.Done++
+			continue
+		case j.State == cluster.Pending:
+			v.Waiting += 1 + j.MoreTasks
+		default:
+			v.Running++
+		}
+		left := max(j.Estimate.Total-j.Attained, 0) + time.Duration(j.MoreTasks)*j.Estimate.Total
+		v.WorkLeft += float64(j.Shape.Count()) * left.Seconds()
+		if j.Lease != nil && j.Lease.State != arbiter.Reserved {
+			v.GPUs += j.Lease.GPUs()
+		}
+	}
+	return v
+}
+
+func (s *Service) explain(id string, show func(string) bool) (*bridge.Explain, error) {
+	e, ok := s.arb.Explain(id)
+	hidden := ok && e.Job.App != nil && !show(e.Job.App.ID)
+	if !ok || hidden {
+		return nil, status.Errorf(codes.NotFound, "no GPU job %s is known here; jobs without GPUs are not ours, and ended ones are forgotten after an hour (themis leases shows more)", id)
+	}
+	j := e.Job
+	v := &bridge.Explain{Job: j.ID, User: j.User, State: stateOf(j), Why: e.Why, GPUs: j.Shape.Count(), Rank: e.Rank, Of: e.Of,
+		NextRound: when(e.Next), Earliest: when(e.Starts[0]), Latest: when(e.Starts[1]), Advice: e.Advice, Note: j.Note,
+		Estimate: j.Estimate.Total.Seconds(), Source: string(j.Estimate.Source), Attained: j.Attained.Seconds()}
+	if j.App != nil {
+		v.App, v.Rho = j.App.ID, j.App.Rho
+	}
+	for _, r := range e.Outbid {
+		if show(r.App) {
+			v.Outbid = append(v.Outbid, bidView(r))
+		}
+	}
+	if j.Lease != nil {
+		l := leaseView(j.Lease)
+		v.Lease = &l
+	}
+	return v, nil
+}
+
+func stateOf(j *arbiter.Job) string {
+	if j.Done() {
+		return string(j.Outcome)
+	}
+	return [...]string{"pending", "running", "suspended", "completing", "ended"}[j.State]
+}
+
+func (s *Service) leases(limit int, show func(string) bool) ([]bridge.Lease, error) {
+	out := []bridge.Lease{}
+	if limit == 0 {
+		for _, l := range s.arb.State().Leases {
+			if show(l.App) {
+				out = append(out, leaseView(l))
+			}
+		}
+		return out, nil
+	}
+	stored, err := s.led.Leases(limit)
+	for i := range stored {
+		if show(stored[i].App) {
+			out = append(out, leaseView(&stored[i]))
+		}
+	}
+	return out, err
+}
+
+func leaseView(l *arbiter.Lease) bridge.Lease {
+	v := bridge.Lease{ID: l.ID, Job: l.Job, App: l.App, Round: l.Round, State: string(l.State), Places: shares(l.On),
+		Length: l.Length.Seconds(), Granted: l.Granted, Started: when(l.Started), Expires: when(l.Expires), Ended: when(l.Ended),
+		Renewals: l.Renewals, Reason: l.Reason}
+	if l.State == arbiter.Ending {
+		v.Reason = l.Warned
+	}
+	return v
+}
+
+func (s *Service) rounds(limit int, show func(string) bool) ([]bridge.Round, error) {
+	stored, err := s.led.Rounds(max(limit, 1))
+	out := make([]bridge.Round, 0, len(stored))
+	for i := range stored {
+		r := roundView(&stored[i].Round, show)
+		r.Took = stored[i].Took.Seconds()
+		out = append(out, r)
+	}
+	if err != nil {
+		err = fmt.Errorf("read rounds: %w", err)
+	}
+	return out, err
+}
+
+func roundView(r *arbiter.Round, show func(string) bool) bridge.Round {
+	v := bridge.Round{ID: r.ID, At: r.At, Free: r.Free, Apps: r.Apps, Welfare: r.Welfare, Bound: r.Bound, Exact: r.Exact, Bids: []bridge.Bid{}}
+	for _, b := range r.Bids {
+		if show(b.App) {
+			v.Bids = append(v.Bids, bidView(b))
+		}
+	}
+	return v
+}
+
+func bidView(b arbiter.BidRecord) bridge.Bid {
+	return bridge.Bid{App: b.App, In: b.In, Rho: b.Rho, After: b.After, Wanted: b.Wanted, Won: b.Won, Payment: b.Payment, Places: shares(b.Places)}
+}
+
+func shares(on []cluster.Share) []bridge.Share {
+	out := make([]bridge.Share, len(on))
+	for i, s := range on {
+		out[i] = bridge.Share{Node: s.Node, GPUs: s.GPUs}
+	}
+	return out
+}
+
+func when(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -77,6 +77,12 @@ func freeOf(n *cluster.Node) int {
 
 func (a *Arbiter) observeJob(in *cluster.Job) {
 	j := a.jobs[in.ID]
+	if in.Submit.IsZero() {
+		in.Submit = a.now
+		if j != nil {
+			in.Submit = j.Submit
+		}
+	}
 	if j == nil {
 		if in.State == cluster.Ended {
 			return // it came and went unseen

@@ -196,8 +196,10 @@ func (a *Arbiter) auction() {
 	a.event = time.Time{}
 	expired := a.expired()
 	if !slices.ContainsFunc(a.list(), a.wants) {
-		for l := range expired {
-			a.renew(l, a.cfg.Lease)
+		for _, l := range a.live() {
+			if expired[l] {
+				a.renew(l, a.cfg.Lease)
+			}
 		}
 		return
 	}
@@ -234,7 +236,7 @@ func (a *Arbiter) auction() {
 // cannot are renewed.
 func (a *Arbiter) expired() map[*Lease]bool {
 	out := map[*Lease]bool{}
-	for _, l := range a.leases {
+	for _, l := range a.live() {
 		if l.State != Held || a.now.Before(l.Expires) {
 			continue
 		}

@@ -121,7 +121,7 @@ func (c *Config) parse(text string) error {
 			}
 			return fmt.Errorf("line %d: %s", at.Position.Line, msg)
 		}
-		return err
+		return errors.New(wrongType.ReplaceAllString(err.Error(), "line $1: $2 must not be a $3; want a $4"))
 	}
 	var problems []error
 	for _, key := range meta.Undecoded() {
@@ -135,6 +135,9 @@ func (c *Config) parse(text string) error {
 	}
 	return errors.Join(problems...)
 }
+
+// wrongType is how the library words a value of the wrong type.
+var wrongType = regexp.MustCompile(`^toml: line (\d+) \(last key "(.*)"\): incompatible types: TOML value has type (\w+); destination has type (\w+)$`)
 
 type check struct {
 	key  string

@@ -18,7 +18,7 @@ import (
 func snapshotOf(in *pb.Snapshot) *cluster.Snapshot {
 	out := &cluster.Snapshot{Host: in.Host, Cluster: in.Cluster}
 	for _, n := range in.Nodes {
-		node := cluster.Node{Name: n.Name, Rack: n.Rack, State: cluster.NodeState(n.State), CPUs: int(n.Cpus), CPUsUsed: int(n.CpusUsed),
+		node := cluster.Node{Name: n.Name, Rack: n.Rack, State: cluster.NodeState(min(n.State, pb.Node_DOWN)), CPUs: int(n.Cpus), CPUsUsed: int(n.CpusUsed),
 			MemMiB: int64(n.MemMib), MemUsed: int64(n.MemUsedMib), Exclusive: n.Exclusive}
 		for _, g := range n.Gpus {
 			node.GPUs = append(node.GPUs, cluster.GPUs{Type: g.Type, Total: int(g.Total), Used: int(min(g.Used, g.Total))})
@@ -26,7 +26,9 @@ func snapshotOf(in *pb.Snapshot) *cluster.Snapshot {
 		out.Nodes = append(out.Nodes, node)
 	}
 	for _, j := range in.Jobs {
-		out.Jobs = append(out.Jobs, jobOf(j, in.Nodes))
+		if j.Id != "" {
+			out.Jobs = append(out.Jobs, jobOf(j, in.Nodes))
+		}
 	}
 	return out
 }
@@ -34,7 +36,7 @@ func snapshotOf(in *pb.Snapshot) *cluster.Snapshot {
 func jobOf(j *pb.Job, nodes []*pb.Node) cluster.Job {
 	out := cluster.Job{
 		ID: j.Id, Gang: j.Gang, Array: j.Array, UID: j.Uid, User: plain(j.User), Account: plain(j.Account), Partition: plain(j.Partition), Name: plain(j.Name),
-		Weight: max(j.Share, 0), State: cluster.JobState(j.State), Outcome: outcomeOf(j.Outcome), Blocked: plain(j.Blocked),
+		Weight: max(j.Share, 0), State: cluster.JobState(min(j.State, pb.Job_ENDED)), Outcome: outcomeOf(j.Outcome), Blocked: plain(j.Blocked),
 		Submit: unix(j.SubmitS), Eligible: unix(j.EligibleS), Start: unix(j.StartS), End: unix(j.EndS),
 		Limit: time.Duration(j.LimitS) * time.Second, Restarts: int(j.Restarts), Requeueable: j.Requeueable,
 		MoreTasks: int(min(j.MoreTasks, 1e6)), AnyNode: j.AnyNode, Hint: hintOf(j.Comment),

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"themis/core/cluster"
+)
+
+// TestPromisesHold drives random jobs, drains and cancellations through the
+// arbiter; world.check and world.start state what must hold at each step. In the
+// end everything that can run has run: nobody starves.
+func TestPromisesHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t.Fatalf)
+		w.tick = 30 * time.Second
+		w.cfg.Reclaim = rapid.SampledFrom([]Reclaim{ReclaimDeclared, ReclaimRequeueable, ReclaimNever}).Draw(t, "reclaim")
+		w.cfg.Entity = rapid.SampledFrom([]Entity{ByUser, ByApp}).Draw(t, "entity")
+		w.cfg.F = rapid.SampledFrom([]float64{0, .5, .8}).Draw(t, "f")
+		for i := range 3 {
+			w.addNode(fmt.Sprintf("n%d", i+1), fmt.Sprintf("r%d", i/2), 4)
+		}
+		for i := range rapid.IntRange(1, 12).Draw(t, "jobs") {
+			j := simJob{takes: time.Duration(rapid.IntRange(1, 40).Draw(t, "minutes")) * time.Minute}
+			j.ID, j.User, j.Limit, j.Requeueable = fmt.Sprint(i), rapid.SampledFrom([]string{"alice", "bob"}).Draw(t, "user"), 2*time.Hour, true
+			j.Shape = rapid.SampledFrom([]cluster.Shape{{GPUs: 1}, {GPUs: 3}, {GPUsPerNode: 4}, {NodesMin: 2, GPUsPerNode: 2}, {NodesMin: 2, GPUsPerNode: 4}, {GPUs: 6, NodesMax: 3}}).Draw(t, "shape")
+			j.Hint.Checkpoint = rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "checkpoint")
+			w.submit(j)
+			w.run(time.Duration(rapid.IntRange(0, 8).Draw(t, "wait")) * time.Minute)
+			switch rapid.IntRange(0, 9).Draw(t, "event") {
+			case 0:
+				w.nodes[0].State = cluster.NodeDrain
+			case 1:
+				w.nodes[0].State = cluster.NodeUp
+			case 2:
+				if victim := w.jobs[0]; victim.State == cluster.Running {
+					w.leave(victim)
+					victim.State, victim.Outcome, victim.End = cluster.Ended, cluster.Cancelled, w.now
+				}
+			case 3: // the core is killed and started again
+				if w.arb != nil {
+					w.arb = reborn(w.arb, w.now)
+				}
+			}
+		}
+		w.nodes[0].State = cluster.NodeUp
+		w.run(24 * time.Hour)
+		for _, j := range w.jobs {
+			if j.State != cluster.Ended {
+				t.Fatalf("job %s of %v still waits after a day", j.ID, j.Shape)
+			}
+		}
+	})
+}
+
+// reborn is the arbiter as the ledger would bring it back.
+func reborn(a *Arbiter, now time.Time) *Arbiter {
+	s := Saved{IDs: a.IDs(), Fluid: a.FluidNow()}
+	for _, app := range a.State().Apps {
+		s.Apps = append(s.Apps, a.SaveApp(app))
+	}
+	for _, j := range a.list() {
+		s.Jobs = append(s.Jobs, j.SaveJob())
+	}
+	for _, l := range a.State().Leases {
+		s.Leases = append(s.Leases, *l)
+	}
+	return Restore(a.cfg, now, s)
+}
+
+// TestReplayIsIdentical plays one history twice, message for message.
+func TestReplayIsIdentical(t *testing.T) {
+	play := func() (log []string) {
+		w := newWorld(t.Fatalf)
+		w.cfg.Reclaim = ReclaimRequeueable
+		for i := range 4 {
+			w.addNode(fmt.Sprintf("n%d", i), "", 8)
+		}
+		for i := range 40 {
+			j := simJob{takes: time.Duration(10+i*7%50) * time.Minute}
+			j.ID, j.User, j.Requeueable = fmt.Sprint(i), fmt.Sprint("u", i%5), true
+			j.Shape = cluster.Shape{GPUs: 1 + i%8}
+			w.submit(j)
+			w.log = nil
+			w.run(time.Minute)
+			log = append(log, w.log...)
+		}
+		w.log = nil
+		w.run(12 * time.Hour)
+		return append(log, w.log...)
+	}
+	first := play()
+	for range 3 {
+		for i, line := range play() {
+			if i >= len(first) || line != first[i] {
+				t.Fatalf("line %d: %s", i, line)
+			}
+		}
+	}
+	if len(first) < 100 {
+		t.Fatalf("only %d lines happened", len(first))
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/BurntSushi/toml"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -28,7 +29,7 @@ const (
 	answerTime = 10 * time.Second
 	// startTime is how long a launched core may take to come up.
 	startTime = 15 * time.Second
-	// fallbackDefault holds until the core has said otherwise.
+	// fallbackDefault holds unless themis.toml or the core says otherwise.
 	fallbackDefault = time.Minute
 	backoffLeast    = 200 * time.Millisecond
 	backoffMost     = 10 * time.Second
@@ -47,7 +48,7 @@ const (
 // Options of a Client. All fields but Socket are needed.
 type Options struct {
 	Host, Cluster string
-	Config        string // themis.toml for a launched core
+	Config        string // themis.toml, for a launched core
 	StateDir      string // ledger and sockets of a launched core
 	Binary        string // the themis executable
 	Socket        string // where an attached core would listen; "" never attach
@@ -83,7 +84,7 @@ func NewClient(o Options) (*Client, error) {
 		o.Log = func(Level, string) {}
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{opts: o, answered: time.Now(), fallback: fallbackDefault,
+	c := &Client{opts: o, answered: time.Now(), fallback: fallbackOf(o.Config),
 		wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	if o.Socket != "" {
 		if conn, err := net.Dial("unix", o.Socket); err == nil {
@@ -93,6 +94,22 @@ func NewClient(o Options) (*Client, error) {
 	}
 	go c.run(ctx)
 	return c, nil
+}
+
+// fallbackOf reads the one setting that must hold while no core ever answers.
+// What is wrong with the file is the core's to say.
+func fallbackOf(path string) time.Duration {
+	var c struct {
+		Host struct {
+			FallbackAfter string `toml:"fallback_after"`
+		} `toml:"host"`
+	}
+	if _, err := toml.DecodeFile(path, &c); err == nil {
+		if d, err := time.ParseDuration(c.Host.FallbackAfter); err == nil && d > 0 {
+			return d
+		}
+	}
+	return fallbackDefault
 }
 
 // Observe leaves a snapshot to be sent, replacing one not yet sent. The client

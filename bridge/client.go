@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,11 +66,15 @@ type Client struct {
 	opts     Options
 	attach   bool
 	mu       sync.Mutex
-	next     *pb.Snapshot // not yet sent
+	full     *pb.Snapshot // the last one that was not "unchanged"
+	fresh    bool         // full has not been sent on this link
+	due      bool         // there is something to send
+	asked    time.Time    // when the oldest unanswered snapshot came; zero if none
 	latest   *pb.Directives
-	answered time.Time // or when the client was made
 	fallback time.Duration
 	linked   bool
+	said     string // the last complaint; of run's goroutine, as is saidAt
+	saidAt   time.Time
 	wake     chan struct{}
 	stop     context.CancelFunc
 	done     chan struct{}
@@ -84,7 +89,7 @@ func NewClient(o Options) (*Client, error) {
 		o.Log = func(Level, string) {}
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{opts: o, answered: time.Now(), fallback: fallbackOf(o.Config),
+	c := &Client{opts: o, asked: time.Now(), fallback: fallbackOf(o.Config),
 		wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	if o.Socket != "" {
 		if conn, err := net.Dial("unix", o.Socket); err == nil {
@@ -117,12 +122,49 @@ func fallbackOf(path string) time.Duration {
 func (c *Client) Observe(s *pb.Snapshot) {
 	s.Host, s.Cluster = c.opts.Host, c.opts.Cluster
 	c.mu.Lock()
-	c.next = s
+	c.full, c.fresh = s, true
+	c.mu.Unlock()
+	c.nudge()
+}
+
+// ObserveUnchanged says that the last snapshot still holds; false if there was
+// none. The core hears a short message and lets its leases run on.
+func (c *Client) ObserveUnchanged() bool {
+	c.mu.Lock()
+	any := c.full != nil
+	c.mu.Unlock()
+	if any {
+		c.nudge()
+	}
+	return any
+}
+
+func (c *Client) nudge() {
+	c.mu.Lock()
+	c.due = true
+	if c.asked.IsZero() {
+		c.asked = time.Now()
+	}
 	c.mu.Unlock()
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
+}
+
+// take returns what is to be sent, nil if nothing is.
+func (c *Client) take() *pb.Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.due:
+		return nil
+	case c.fresh:
+		c.due, c.fresh = false, false
+		return c.full
+	}
+	c.due = false
+	return &pb.Snapshot{Host: c.full.Host, Cluster: c.full.Cluster, Unchanged: true}
 }
 
 // Latest returns the newest directives, nil before the first. They are shared
@@ -137,14 +179,17 @@ func (c *Client) Latest() *pb.Directives {
 type Pulse struct {
 	Connected bool
 	Fallback  bool          // silent for longer than fallback_after: forget us
-	Silent    time.Duration // since the last answer
+	Silent    time.Duration // for which the oldest unanswered snapshot has waited
 }
 
 // Pulse reports the state of the link.
 func (c *Client) Pulse() Pulse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	silent := time.Since(c.answered)
+	var silent time.Duration
+	if !c.asked.IsZero() {
+		silent = time.Since(c.asked)
+	}
 	return Pulse{Connected: c.linked, Fallback: silent > c.fallback, Silent: silent}
 }
 
@@ -169,13 +214,24 @@ func (c *Client) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.opts.Log(LogError, fmt.Sprintf("no core: %v; trying again in %s", err, wait))
+		c.complain(err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
 		wait = min(2*wait, backoffMost)
 	}
+}
+
+// complain logs why there is no core: once, then every minute while it stays
+// the same.
+func (c *Client) complain(err error) {
+	said := err.Error()
+	if said == c.said && time.Since(c.saidAt) < time.Minute {
+		return
+	}
+	c.said, c.saidAt = said, time.Now()
+	c.opts.Log(LogError, "no core: "+said)
 }
 
 // session makes one link and uses it until it breaks.
@@ -192,11 +248,11 @@ func (c *Client) session(ctx context.Context, good func()) (err error) {
 	defer hangUp()
 	host := pb.NewHostClient(conn)
 	ctx = metadata.AppendToOutgoingContext(ctx, protocolKey, strconv.Itoa(Protocol))
+	c.mu.Lock()
+	c.fresh = c.full != nil // this core has not seen it
+	c.mu.Unlock()
 	for first := true; ; {
-		c.mu.Lock()
-		snap := c.next
-		c.next = nil
-		c.mu.Unlock()
+		snap := c.take()
 		if snap == nil {
 			select {
 			case <-ctx.Done():
@@ -216,7 +272,10 @@ func (c *Client) session(ctx context.Context, good func()) (err error) {
 			first = false
 		}
 		c.mu.Lock()
-		c.latest, c.answered, c.linked = d, time.Now(), true
+		c.latest, c.linked, c.asked = d, true, time.Time{}
+		if c.due { // one more came meanwhile
+			c.asked = time.Now()
+		}
 		if d.FallbackAfterMs > 0 {
 			c.fallback = time.Duration(d.FallbackAfterMs) * time.Millisecond
 		}
@@ -260,6 +319,8 @@ func (c *Client) link() (*grpc.ClientConn, func(), error) {
 		hangUp()
 		if last := lines.lastError(); last != "" {
 			err = errors.New(last)
+		} else if strings.Contains(err.Error(), "\n") { // go-plugin's guesses
+			err = errors.New("it ended before it could be spoken to")
 		}
 		return nil, nil, fmt.Errorf("launch %s: %w", c.opts.Binary, err)
 	}

@@ -100,7 +100,7 @@ typedef struct themis_job {
 	uint32_t restarts;      /* how often it was requeued */
 	uint32_t requeueable;   /* 1: the host may requeue it */
 	/* shape: per node or in all. Zero means "not stated". */
-	uint32_t nodes_min, nodes_max;
+	uint32_t nodes_min, nodes_max; /* nodes_max 0: as many as it needs */
 	uint32_t gpus_per_node; /* on each of its nodes */
 	uint32_t gpus;          /* in all, spread over its nodes as the host likes;
 				 * used when gpus_per_node is 0 */
@@ -177,7 +177,7 @@ typedef struct themis_health {
 	uint32_t connected;     /* 1: the core answered the last snapshot */
 	uint32_t fallback;      /* 1: no core for longer than fallback_after: let GPU
 				 * jobs flow as if Themis were not installed */
-	uint64_t silent_ms;     /* since the core last answered, or since themis_open */
+	uint64_t silent_ms;     /* how long the oldest unanswered snapshot has waited */
 } themis_health;
 
 /* ---- functions ------------------------------------------------------- */
@@ -190,8 +190,10 @@ uint32_t themis_abi(void);
  * options make no sense or the shim is open already. */
 int themis_open(THEMIS_CONST themis_options *options, char *err, uint32_t err_len);
 
-/* themis_observe hands a snapshot to the shim, replacing one not yet sent.
- * Returns 0, or -1 if the shim is not open. */
+/* themis_observe hands a snapshot to the shim, replacing one not yet sent. A
+ * NULL says that nothing has changed since the last: the core still wants to
+ * hear it every tick, for its leases run on. Returns 0, or -1 if the shim is
+ * not open or NULL came first. */
 int themis_observe(THEMIS_CONST themis_snapshot *snapshot);
 
 /* themis_latest returns the newest directives if their seq differs from

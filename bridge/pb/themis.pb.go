@@ -201,6 +201,7 @@ type Snapshot struct {
 	Nodes         []*Node                `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Jobs          []*Job                 `protobuf:"bytes,6,rep,name=jobs,proto3" json:"jobs,omitempty"` // only those that use or ask for GPUs
 	Hooks         []*Hook                `protobuf:"bytes,7,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	Unchanged     bool                   `protobuf:"varint,8,opt,name=unchanged,proto3" json:"unchanged,omitempty"` // the last one on this link still holds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -282,6 +283,13 @@ func (x *Snapshot) GetHooks() []*Hook {
 		return x.Hooks
 	}
 	return nil
+}
+
+func (x *Snapshot) GetUnchanged() bool {
+	if x != nil {
+		return x.Unchanged
+	}
+	return false
 }
 
 type GPUs struct {
@@ -476,7 +484,7 @@ type Job struct {
 	Restarts      uint32                 `protobuf:"varint,20,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	Requeueable   bool                   `protobuf:"varint,21,opt,name=requeueable,proto3" json:"requeueable,omitempty"`
 	NodesMin      uint32                 `protobuf:"varint,22,opt,name=nodes_min,json=nodesMin,proto3" json:"nodes_min,omitempty"`
-	NodesMax      uint32                 `protobuf:"varint,23,opt,name=nodes_max,json=nodesMax,proto3" json:"nodes_max,omitempty"`
+	NodesMax      uint32                 `protobuf:"varint,23,opt,name=nodes_max,json=nodesMax,proto3" json:"nodes_max,omitempty"` // 0: as many as it needs
 	GpusPerNode   uint32                 `protobuf:"varint,24,opt,name=gpus_per_node,json=gpusPerNode,proto3" json:"gpus_per_node,omitempty"`
 	Gpus          uint32                 `protobuf:"varint,25,opt,name=gpus,proto3" json:"gpus,omitempty"` // in all, when gpus_per_node is 0
 	GpuType       string                 `protobuf:"bytes,26,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"`
@@ -1295,7 +1303,7 @@ var File_themis_proto protoreflect.FileDescriptor
 
 const file_themis_proto_rawDesc = "" +
 	"\n" +
-	"\fthemis.proto\x12\tthemis.v1\"\xe2\x01\n" +
+	"\fthemis.proto\x12\tthemis.v1\"\x80\x02\n" +
 	"\bSnapshot\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x13\n" +
@@ -1303,7 +1311,8 @@ const file_themis_proto_rawDesc = "" +
 	"\fprivate_jobs\x18\x04 \x01(\bR\vprivateJobs\x12%\n" +
 	"\x05nodes\x18\x05 \x03(\v2\x0f.themis.v1.NodeR\x05nodes\x12\"\n" +
 	"\x04jobs\x18\x06 \x03(\v2\x0e.themis.v1.JobR\x04jobs\x12%\n" +
-	"\x05hooks\x18\a \x03(\v2\x0f.themis.v1.HookR\x05hooks\"D\n" +
+	"\x05hooks\x18\a \x03(\v2\x0f.themis.v1.HookR\x05hooks\x12\x1c\n" +
+	"\tunchanged\x18\b \x01(\bR\tunchanged\"D\n" +
 	"\x04GPUs\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\rR\x05total\x12\x12\n" +

@@ -171,17 +171,27 @@ func (s *Space) Place(g *Gang) (Placement, bool) {
 	if len(g.Held) > 0 {
 		return s.placeHeld(g)
 	}
-	lo := max(g.Shape.NodesMin, 1)
+	lo, hi := max(g.Shape.NodesMin, 1), g.Shape.NodesMax
+	if hi == 0 {
+		hi = s.mostNodes(g.Shape, lo)
+	}
 	on := s.tightest(g, lo)
-	if on == nil && g.Shape.GPUsPerNode == 0 {
-		for n := lo + 1; on == nil && n <= max(g.Shape.NodesMax, lo); n++ {
-			on = s.tightest(g, n)
-		}
+	for n := lo + 1; on == nil && n <= min(hi, len(s.nodes)); n++ {
+		on = s.tightest(g, n)
 	}
 	if on == nil {
 		return Placement{}, false
 	}
 	return s.take(g, on), true
+}
+
+// mostNodes bounds the nodes that a gang without a limit of its own may need:
+// its GPUs or CPUs may not fit on fewer.
+func (s *Space) mostNodes(sh cluster.Shape, lo int) int {
+	if sh.GPUsPerNode == 0 {
+		return max(sh.GPUs, lo)
+	}
+	return max(sh.CPUs, lo)
 }
 
 // Widen places a gang whose NodesMax allows it on as many nodes as are free.

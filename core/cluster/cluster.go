@@ -89,16 +89,17 @@ const (
 // Shape is what a job needs to start: a gang of nodes with GPUs. Zero values
 // mean "not stated". A gang starts whole or not at all.
 type Shape struct {
-	NodesMin, NodesMax int    // at least 1
-	GPUsPerNode        int    // on each node
-	GPUs               int    // in all, split as the host likes; if GPUsPerNode is 0
-	Type               string // GPU type, "" any
-	CPUsPerNode, CPUs  int
-	CPUsPerGPU         int
-	MemPerNode         int64 // MiB
-	MemPerCPU          int64 // MiB
-	MemPerGPU          int64 // MiB
-	Exclusive          bool  // whole nodes
+	NodesMin          int    // at least 1
+	NodesMax          int    // takes up to so many; 0: no more than it needs
+	GPUsPerNode       int    // on each node
+	GPUs              int    // in all, split as the host likes; if GPUsPerNode is 0
+	Type              string // GPU type, "" any
+	CPUsPerNode, CPUs int
+	CPUsPerGPU        int
+	MemPerNode        int64 // MiB
+	MemPerCPU         int64 // MiB
+	MemPerGPU         int64 // MiB
+	Exclusive         bool  // whole nodes
 }
 
 // Count is the number of GPUs that the smallest form of the shape takes.

@@ -47,7 +47,9 @@ func jobOf(j *pb.Job, nodes []*pb.Node) cluster.Job {
 		},
 	}
 	out.Shape.NodesMin = max(out.Shape.NodesMin, 1)
-	out.Shape.NodesMax = max(out.Shape.NodesMax, out.Shape.NodesMin)
+	if out.Shape.NodesMax > 0 {
+		out.Shape.NodesMax = max(out.Shape.NodesMax, out.Shape.NodesMin)
+	}
 	for _, i := range j.Eligible {
 		if int(i) < len(nodes) {
 			out.Nodes = append(out.Nodes, nodes[i].Name)

@@ -13,10 +13,13 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"themis/bridge/pb"
 	"themis/core/arbiter"
+	"themis/core/cluster"
 	"themis/core/fairness"
 	"themis/core/ledger"
 )
@@ -35,6 +38,7 @@ type Service struct {
 	seq     uint64
 	hash    [sha256.Size]byte
 	told    *pb.Directives
+	snap    *cluster.Snapshot // the last one
 	seen    time.Time
 	host    *pb.Snapshot // the last one, without its jobs
 	figures figures
@@ -100,8 +104,12 @@ func (s *Service) Observe(_ context.Context, in *pb.Snapshot) (*pb.Directives, e
 		}
 	}
 	begin := time.Now()
-	snap := snapshotOf(in)
-	d := s.arb.Step(s.now(), snap)
+	if !in.Unchanged {
+		s.snap = snapshotOf(in)
+	} else if s.snap == nil {
+		return nil, status.Error(codes.FailedPrecondition, "unchanged since what? this core has seen no snapshot")
+	}
+	d := s.arb.Step(s.now(), s.snap)
 	step := time.Since(begin)
 	begin = time.Now()
 	if err := s.led.Write(s.arb, &d, step); err != nil {
@@ -133,5 +141,8 @@ func (s *Service) note(in *pb.Snapshot, step, save time.Duration) {
 	f.stepLast, f.stepMax = step, max(f.stepMax, step)
 	f.saveLast, f.saveMax = save, max(f.saveMax, save)
 	s.seen = time.Now()
+	if in.Unchanged {
+		return
+	}
 	s.host = &pb.Snapshot{Cluster: in.Cluster, PrivateJobs: in.PrivateJobs, Hooks: in.Hooks}
 }

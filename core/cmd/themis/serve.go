@@ -49,7 +49,7 @@ func newServe() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&config, "config", "/etc/slurm/themis.toml", "themis.toml; a missing file means all defaults")
-	c.Flags().StringVar(&state, "state", "/var/lib/themis", "folder of the ledger")
+	c.Flags().StringVar(&state, "state", "/var/lib/themis", "folder of the ledger and of a launched core's socket")
 	c.Flags().Uint32Var(&owner, "owner", uint32(os.Getuid()), "uid of the host daemon (SlurmUser); it and root may observe")
 	c.Flags().BoolVar(&check, "check", false, "check the configuration and exit")
 	return c
@@ -109,7 +109,7 @@ func serve(cfg service.Config, state string, owner uint32) error {
 // killed and started again, the old core notices within a second.
 func open(cfg service.Config, state string, owner uint32, log *logrus.Logger) (*service.Service, error) {
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		core, err := service.Open(cfg, state, owner, log.Errorf)
+		core, err := service.Open(cfg, filepath.Join(state, "ledger"), owner, log.Errorf)
 		if !errors.Is(err, ledger.ErrInUse) || time.Since(begin) > lockWait {
 			return core, err
 		}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Everything that is made lands in build/. `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+# `make install` honours these; DESTDIR is for packagers.
+PREFIX ?= /usr
+DESTDIR ?=
+
+BUILD := $(CURDIR)/build
+# Resolved when first used: install-packages may have to bring Go first.
+GO = $(or $(shell etc/find-go),$(error no Go from 1.21 on; run etc/install-packages))
+# A Go that is older than go.mod wants fetches that one.
+export GOTOOLCHAIN ?= auto
+export CGO_ENABLED := 1
+
+SLURM_PLUGIN_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard /usr/lib/*/slurm-wlm/select_cons_tres.so /usr/lib/*/slurm/select_cons_tres.so /usr/lib64/slurm/select_cons_tres.so))))
+PLUGINS := select_themis.so priority_themis.so job_submit_themis.so libthemis_slurmctld.so
+
+.PHONY: help prepare build core shim plugins demo test test-slurm bench soak proto install uninstall clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+prepare:
+	@etc/install-packages
+	@etc/fetch-slurm-source
+
+build: prepare core shim plugins ## the themis command, the library and the Slurm plugins
+
+core:
+	@mkdir -p $(BUILD)/bin
+	$(GO) build -o $(BUILD)/bin/themis ./core/cmd/themis
+
+shim:
+	@mkdir -p $(BUILD)/lib
+	$(GO) build -buildmode=c-shared -o $(BUILD)/lib/libthemis.so ./cgo
+
+plugins: shim
+	$(MAKE) -C slurm SLURM_SRC=$(BUILD)/slurm-src SLURM_BUILD=$(BUILD)/slurm-build OUT=$(BUILD)/lib
+
+demo: build ## a cluster of fake GPUs, some jobs, and what the auction makes of them
+	$(GO) run ./tests/demo
+
+test: build ## everything that must pass, in about half an hour
+	@GO="$(GO)" tests/run-all
+
+test-slurm: build ## Slurm's own tests on stock plugins and on ours, side by side
+	tests/slurm-suite/run both
+
+bench: build ## measurements; results in build/bench
+	@mkdir -p $(BUILD)/bench
+	$(GO) run ./tests/bench -out $(BUILD)/bench
+
+soak: build ## the long tests: crashes, faults and leaks, for hours
+	$(GO) test -tags 'e2e soak' -count=1 -timeout 24h -p 1 -v ./tests/...
+
+proto: ## regenerate bridge/pb after a change of themis.proto
+	@command -v protoc >/dev/null || { echo "protoc is not installed" >&2; exit 1; }
+	protoc --go_out=. --go_opt=module=themis --go-grpc_out=. --go-grpc_opt=module=themis bridge/themis.proto
+
+# install does not build, so that it can run as root on what a user built.
+install: ## put it into Slurm's folders; DESTDIR= and PREFIX=/usr as usual
+	@test -x $(BUILD)/bin/themis || { echo "run make build first" >&2; exit 1; }
+	@test -n "$(SLURM_PLUGIN_DIR)" || { echo "no Slurm here; set SLURM_PLUGIN_DIR" >&2; exit 1; }
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(SLURM_PLUGIN_DIR) $(DESTDIR)$(PREFIX)/share/doc/themis
+	install -m 755 $(BUILD)/bin/themis $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(addprefix $(BUILD)/lib/,$(PLUGINS) libthemis.so) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
+	install -m 644 $(wildcard etc/*.toml etc/*.conf etc/*.example) LICENSE LICENSES/* $(DESTDIR)$(PREFIX)/share/doc/themis/
+	@for page in etc/man/*.[1-8]; do \
+	  [ -e "$$page" ] || continue; \
+	  install -D -m 644 "$$page" "$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}"; \
+	done
+	@for unit in etc/*.service; do \
+	  [ -e "$$unit" ] || continue; \
+	  install -D -m 644 "$$unit" "$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}"; \
+	done
+
+uninstall: ## remove what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/themis
+	rm -f $(addprefix $(DESTDIR)$(SLURM_PLUGIN_DIR)/,$(PLUGINS) libthemis.so)
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/themis
+	@for page in etc/man/*.[1-8]; do rm -f "$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}"; done
+	@for unit in etc/*.service; do rm -f "$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}"; done
+
+clean: ## remove build/ but for Slurm's source
+	find $(BUILD) -mindepth 1 -maxdepth 1 ! -name 'slurm-src' ! -name 'slurm-build' -exec rm -rf {} + 2>/dev/null || true

@@ -32,8 +32,11 @@ const (
 	startTime = 15 * time.Second
 	// fallbackDefault holds unless themis.toml or the core says otherwise.
 	fallbackDefault = time.Minute
-	backoffLeast    = 200 * time.Millisecond
-	backoffMost     = 10 * time.Second
+	// againLeast and againMost bound how often the core hears from us.
+	againLeast   = 20 * time.Millisecond
+	againMost    = 10 * time.Second
+	backoffLeast = 200 * time.Millisecond
+	backoffMost  = 10 * time.Second
 )
 
 // Level grades a log line of the client.
@@ -68,7 +71,6 @@ type Client struct {
 	mu       sync.Mutex
 	full     *pb.Snapshot // the last one that was not "unchanged"
 	fresh    bool         // full has not been sent on this link
-	due      bool         // there is something to send
 	asked    time.Time    // when the oldest unanswered snapshot came; zero if none
 	latest   *pb.Directives
 	fallback time.Duration
@@ -123,25 +125,6 @@ func (c *Client) Observe(s *pb.Snapshot) {
 	s.Host, s.Cluster = c.opts.Host, c.opts.Cluster
 	c.mu.Lock()
 	c.full, c.fresh = s, true
-	c.mu.Unlock()
-	c.nudge()
-}
-
-// ObserveUnchanged says that the last snapshot still holds; false if there was
-// none. The core hears a short message and lets its leases run on.
-func (c *Client) ObserveUnchanged() bool {
-	c.mu.Lock()
-	any := c.full != nil
-	c.mu.Unlock()
-	if any {
-		c.nudge()
-	}
-	return any
-}
-
-func (c *Client) nudge() {
-	c.mu.Lock()
-	c.due = true
 	if c.asked.IsZero() {
 		c.asked = time.Now()
 	}
@@ -152,18 +135,21 @@ func (c *Client) nudge() {
 	}
 }
 
-// take returns what is to be sent, nil if nothing is.
+// take returns what is to be sent: the newest snapshot, or word that the last
+// one still holds. Nil if there never was one.
 func (c *Client) take() *pb.Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case !c.due:
+	if c.full == nil {
 		return nil
-	case c.fresh:
-		c.due, c.fresh = false, false
+	}
+	if c.asked.IsZero() {
+		c.asked = time.Now()
+	}
+	if c.fresh {
+		c.fresh = false
 		return c.full
 	}
-	c.due = false
 	return &pb.Snapshot{Host: c.full.Host, Cluster: c.full.Cluster, Unchanged: true}
 }
 
@@ -254,10 +240,8 @@ func (c *Client) session(ctx context.Context, good func()) (err error) {
 	for first := true; ; {
 		snap := c.take()
 		if snap == nil {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-c.wake:
+			if err := c.rest(ctx, againMost); err != nil {
+				return err
 			}
 			continue
 		}
@@ -273,7 +257,7 @@ func (c *Client) session(ctx context.Context, good func()) (err error) {
 		}
 		c.mu.Lock()
 		c.latest, c.linked, c.asked = d, true, time.Time{}
-		if c.due { // one more came meanwhile
+		if c.fresh { // one more came meanwhile
 			c.asked = time.Now()
 		}
 		if d.FallbackAfterMs > 0 {
@@ -281,7 +265,24 @@ func (c *Client) session(ctx context.Context, good func()) (err error) {
 		}
 		c.mu.Unlock()
 		good()
+		again := time.Duration(d.AgainMs) * time.Millisecond
+		if err := c.rest(ctx, min(max(again, againLeast), againMost)); err != nil {
+			return err
+		}
 	}
+}
+
+// rest waits until a snapshot comes, but no longer than so long.
+func (c *Client) rest(ctx context.Context, most time.Duration) error {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.wake:
+	case <-timer.C:
+	}
+	return nil
 }
 
 func (c *Client) trusts(uid uint32) bool { return uid == 0 || uid == c.opts.Owner }

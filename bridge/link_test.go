@@ -27,7 +27,7 @@ func (echo) Observe(_ context.Context, s *pb.Snapshot) (*pb.Directives, error) {
 	if s.NowS == 666 {
 		panic("as told")
 	}
-	return &pb.Directives{Seq: uint64(s.NowS), FallbackAfterMs: 300}, nil
+	return &pb.Directives{Seq: uint64(s.NowS), FallbackAfterMs: 300, AgainMs: 10000}, nil
 }
 
 func (echo) View(_ context.Context, uid uint32, v *pb.View) ([]byte, error) {

@@ -76,12 +76,6 @@ func themis_observe(s *C.themis_snapshot) (rc C.int) {
 	if c == nil {
 		return -1
 	}
-	if s == nil {
-		if !c.ObserveUnchanged() {
-			return -1
-		}
-		return 0
-	}
 	c.Observe(snapshot(s))
 	return 0
 }

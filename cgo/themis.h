@@ -164,7 +164,7 @@ typedef struct themis_wait { /* a waiting job, best rank first */
 
 typedef struct themis_directives {
 	uint64_t seq;           /* grows with each new set, also over restarts of the core */
-	uint32_t tick_ms;       /* how often the host should observe */
+	uint32_t tick_ms;       /* how often the host should look for changes */
 	const themis_grant *grants;
 	uint32_t n_grants;
 	const themis_reclaim *reclaims;
@@ -191,9 +191,9 @@ uint32_t themis_abi(void);
 int themis_open(THEMIS_CONST themis_options *options, char *err, uint32_t err_len);
 
 /* themis_observe hands a snapshot to the shim, replacing one not yet sent. A
- * NULL says that nothing has changed since the last: the core still wants to
- * hear it every tick, for its leases run on. Returns 0, or -1 if the shim is
- * not open or NULL came first. */
+ * host in which nothing changed need not call: the shim tells the core by
+ * itself that the last one still holds, as often as the core's leases need it.
+ * Returns 0, or -1 if the shim is not open. */
 int themis_observe(THEMIS_CONST themis_snapshot *snapshot);
 
 /* themis_latest returns the newest directives if their seq differs from

@@ -30,6 +30,7 @@
 /* The core hears from us at least this often, and ranks and sentences are
  * brought up to date no more often. */
 #define REFRESH_MS 5000
+#define LOOK_SHARE 20
 
 struct library library;
 
@@ -51,6 +52,7 @@ static struct {
 	uint64_t seq;
 	uint32_t tick_ms;
 	uint64_t sent_ms, refreshed_ms, scheduled_ms;
+	uint64_t look_ms; /* what the last snapshot took */
 	time_t built; /* when the last snapshot was begun */
 	bool flipped; /* fallback was entered or left */
 	struct worklist work;
@@ -305,8 +307,11 @@ static void _round(bool changed)
 				   .node = READ_LOCK, .part = READ_LOCK };
 	uint64_t now = _clock_ms(), start;
 	uint64_t silent = now - self.sent_ms;
+	/* Looking costs slurmctld a read lock: at most one part in LOOK_SHARE of
+	 * the time goes there, unless the tick says to look all the same. */
+	uint64_t pause = MIN(self.tick_ms, LOOK_SHARE * self.look_ms);
 	bool build = (silent >= REFRESH_MS) ||
-		     ((silent >= self.tick_ms) && _slurm_changed());
+		     ((silent >= pause) && _slurm_changed());
 	bool everything = self.flipped ||
 			  (now - self.refreshed_ms >= REFRESH_MS);
 	struct view *view = NULL;
@@ -328,6 +333,7 @@ static void _round(bool changed)
 	unlock_slurmctld(locks);
 
 	if (view) {
+		self.look_ms = (clock_ns() - start) / 1000000;
 		self.sent_ms = now;
 		_observe(view);
 	}
@@ -337,7 +343,7 @@ static void _round(bool changed)
 	if (self.work.granted &&
 	    (changed || (now - self.scheduled_ms >= REFRESH_MS))) {
 		self.scheduled_ms = now;
-		queue_job_scheduler();
+		schedule(false); /* now, not after batch_sched_delay */
 	}
 }
 

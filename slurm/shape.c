@@ -236,9 +236,9 @@ static void _fill_request(struct view *view, const job_record_t *job,
 	const job_details_t *details = job->details;
 
 	out->nodes_min = MAX(_known(details->min_nodes), 1);
-	out->nodes_max = MAX(_known(details->max_nodes), out->nodes_min);
-	if (!_known(details->max_nodes) && !details->min_nodes)
-		out->nodes_min = out->nodes_max = 0;
+	out->nodes_max = _known(details->max_nodes);
+	if (out->nodes_max)
+		out->nodes_max = MAX(out->nodes_max, out->nodes_min);
 	out->cpus_per_node = _known(details->pn_min_cpus);
 	out->cpus = _known(details->min_cpus);
 	out->exclusive = themis_exclusive(details) ? 1 : 0;

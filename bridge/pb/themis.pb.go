@@ -916,11 +916,12 @@ func (x *Hook) GetMaxNs() uint64 {
 type Directives struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Seq             uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`                                                  // grows with each new set, over restarts too
-	TickMs          uint32                 `protobuf:"varint,2,opt,name=tick_ms,json=tickMs,proto3" json:"tick_ms,omitempty"`                              // how often to observe
+	TickMs          uint32                 `protobuf:"varint,2,opt,name=tick_ms,json=tickMs,proto3" json:"tick_ms,omitempty"`                              // how often the host looks for changes
 	FallbackAfterMs uint32                 `protobuf:"varint,3,opt,name=fallback_after_ms,json=fallbackAfterMs,proto3" json:"fallback_after_ms,omitempty"` // silence after which the host forgets us
 	Grants          []*Grant               `protobuf:"bytes,4,rep,name=grants,proto3" json:"grants,omitempty"`
 	Reclaims        []*Reclaim             `protobuf:"bytes,5,rep,name=reclaims,proto3" json:"reclaims,omitempty"`
-	Waits           []*Wait                `protobuf:"bytes,6,rep,name=waits,proto3" json:"waits,omitempty"` // best rank first
+	Waits           []*Wait                `protobuf:"bytes,6,rep,name=waits,proto3" json:"waits,omitempty"`                     // best rank first
+	AgainMs         uint32                 `protobuf:"varint,7,opt,name=again_ms,json=againMs,proto3" json:"again_ms,omitempty"` // when the shim observes again, changed or not
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -995,6 +996,13 @@ func (x *Directives) GetWaits() []*Wait {
 		return x.Waits
 	}
 	return nil
+}
+
+func (x *Directives) GetAgainMs() uint32 {
+	if x != nil {
+		return x.AgainMs
+	}
+	return 0
 }
 
 // Grant is a lease whose job has not started yet.
@@ -1396,7 +1404,7 @@ const file_themis_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05calls\x18\x02 \x01(\x04R\x05calls\x12\x19\n" +
 	"\btotal_ns\x18\x03 \x01(\x04R\atotalNs\x12\x15\n" +
-	"\x06max_ns\x18\x04 \x01(\x04R\x05maxNs\"\xe4\x01\n" +
+	"\x06max_ns\x18\x04 \x01(\x04R\x05maxNs\"\xff\x01\n" +
 	"\n" +
 	"Directives\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x17\n" +
@@ -1404,7 +1412,8 @@ const file_themis_proto_rawDesc = "" +
 	"\x11fallback_after_ms\x18\x03 \x01(\rR\x0ffallbackAfterMs\x12(\n" +
 	"\x06grants\x18\x04 \x03(\v2\x10.themis.v1.GrantR\x06grants\x12.\n" +
 	"\breclaims\x18\x05 \x03(\v2\x12.themis.v1.ReclaimR\breclaims\x12%\n" +
-	"\x05waits\x18\x06 \x03(\v2\x0f.themis.v1.WaitR\x05waits\"w\n" +
+	"\x05waits\x18\x06 \x03(\v2\x0f.themis.v1.WaitR\x05waits\x12\x19\n" +
+	"\bagain_ms\x18\a \x01(\rR\aagainMs\"w\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x04R\x05lease\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +

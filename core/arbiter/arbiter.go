@@ -277,6 +277,14 @@ func (a *Arbiter) due() bool {
 	return !a.event.IsZero() && a.now.Sub(a.event) >= a.cfg.Settle
 }
 
+// Due is when the round that recent events call for will be held, or zero.
+func (a *Arbiter) Due() time.Time {
+	if a.event.IsZero() {
+		return time.Time{}
+	}
+	return a.event.Add(a.cfg.Settle)
+}
+
 func (a *Arbiter) decision() Decision {
 	d := a.changed
 	for app := range a.dirty {

@@ -257,11 +257,31 @@ func nextGroup(b *Bid, from int) (count, gpus int, rate float64) {
 	return count, gpus, rate
 }
 
+// apart notes the nodes that each group has taken. The gangs of a group share
+// no node: Slurm starts the components of a het job on nodes of their own.
+type apart map[[2]string]bool
+
+func (s *Space) placeApart(g *Gang, taken apart) (Placement, bool) {
+	if g.Group == "" {
+		return s.Place(g)
+	}
+	alone := *g
+	alone.Eligible = func(node string) bool {
+		return !taken[[2]string{g.Group, node}] && (g.Eligible == nil || g.Eligible(node))
+	}
+	p, ok := s.Place(&alone)
+	for _, sh := range p.On {
+		taken[[2]string{g.Group, sh.Node}] = true
+	}
+	return p, ok
+}
+
 // placeGroup places all the gangs or reports false.
 func (s *Space) placeGroup(gangs []Gang) ([]Placement, bool) {
 	out := make([]Placement, 0, len(gangs))
+	taken := apart{}
 	for i := range gangs {
-		p, ok := s.Place(&gangs[i])
+		p, ok := s.placeApart(&gangs[i], taken)
 		if !ok {
 			return nil, false
 		}
@@ -306,8 +326,9 @@ func pack(space *Space, bids []Bid, served []int) (*Space, [][]Placement) {
 	for i := range got {
 		got[i] = map[int]Placement{}
 	}
+	taken := apart{}
 	for _, it := range items {
-		if p, ok := s.Place(at(it)); ok {
+		if p, ok := s.placeApart(at(it), taken); ok {
 			got[it.bid][it.gang] = p
 		}
 	}

@@ -132,7 +132,19 @@ func (s *Service) announce(d *pb.Directives) (*pb.Directives, error) {
 		s.hash, s.told = h, d
 		d.Seq = s.seq
 	}
-	return s.told, nil
+	// What follows is for the shim alone and no news to the host.
+	return &pb.Directives{Seq: s.seq, TickMs: d.TickMs, FallbackAfterMs: d.FallbackAfterMs, Grants: d.Grants,
+		Reclaims: d.Reclaims, Waits: d.Waits, AgainMs: s.again()}, nil
+}
+
+// again is when the arbiter wants to see the next snapshot: when a round is due
+// or, at the latest, after a tick.
+func (s *Service) again() uint32 {
+	again := time.Duration(s.cfg.Host.Tick)
+	if due := s.arb.Due(); !due.IsZero() {
+		again = min(again, max(due.Sub(s.arb.Now()), 0))
+	}
+	return uint32(again.Milliseconds())
 }
 
 func (s *Service) note(in *pb.Snapshot, step, save time.Duration) {

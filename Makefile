@@ -12,6 +12,7 @@ PREFIX ?= /usr
 DESTDIR ?=
 
 BUILD := $(CURDIR)/build
+VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
 # Resolved when first used: install-packages may have to bring Go first.
 GO = $(or $(shell etc/find-go),$(error no Go from 1.21 on; run etc/install-packages))
 # A Go that is older than go.mod wants fetches that one.
@@ -34,14 +35,15 @@ build: prepare core shim plugins ## the themis command, the library and the Slur
 
 core:
 	@mkdir -p $(BUILD)/bin
-	$(GO) build -o $(BUILD)/bin/themis ./core/cmd/themis
+	$(GO) build -ldflags '-X main.version=$(VERSION)' -o $(BUILD)/bin/themis ./core/cmd/themis
+	@rm -rf $(BUILD)/man && $(BUILD)/bin/themis man $(BUILD)/man
 
 shim:
 	@mkdir -p $(BUILD)/lib
-	$(GO) build -buildmode=c-shared -o $(BUILD)/lib/libthemis.so ./cgo
+	$(GO) build -buildmode=c-shared -ldflags '-extldflags "-Wl,-z,nodelete"' -o $(BUILD)/lib/libthemis.so ./cgo
 
 plugins: shim
-	$(MAKE) -C slurm SLURM_SRC=$(BUILD)/slurm-src SLURM_BUILD=$(BUILD)/slurm-build OUT=$(BUILD)/lib
+	$(MAKE) -C slurm THEMIS_BIN=$(PREFIX)/bin/themis SLURM_SRC=$(BUILD)/slurm-src SLURM_BUILD=$(BUILD)/slurm-build OUT=$(BUILD)/lib
 
 demo: build ## a cluster of fake GPUs, some jobs, and what the auction makes of them
 	$(GO) run ./tests/demo
@@ -84,7 +86,7 @@ uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/themis
 	rm -f $(addprefix $(DESTDIR)$(SLURM_PLUGIN_DIR)/,$(PLUGINS) libthemis.so)
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/themis
-	@for page in etc/man/*.[1-8]; do rm -f "$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}"; done
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/themis.1 $(DESTDIR)$(PREFIX)/share/man/man1/themis-*.1
 	@for unit in etc/*.service; do rm -f "$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}"; done
 
 clean: ## remove build/ but for Slurm's source

@@ -12,6 +12,7 @@ package auction
 
 import (
 	"cmp"
+	"container/heap"
 	"math"
 	"slices"
 )
@@ -57,8 +58,13 @@ type Result struct {
 	Exact   bool    // found by exhaustive search, else by greedy ascent
 }
 
-// exactStates bounds the exhaustive search; beyond it a round is greedy.
-const exactStates = 2000
+const (
+	// exactStates bounds the exhaustive search; beyond it a round is greedy.
+	exactStates = 2000
+	// chargedMost bounds winners times bids; beyond it nobody is charged, the
+	// side of the error that is kinder to the apps.
+	chargedMost = 100_000
+)
 
 // Run holds a round. The space is left with what nobody won.
 func Run(space *Space, bids []Bid) Result {
@@ -67,13 +73,19 @@ func Run(space *Space, bids []Bid) Result {
 	served, exact := solve(space, bids, -1)
 	final, places := pack(space, bids, served)
 	res := Result{Exact: exact}
+	var winners []int
 	for i := range bids {
 		rho := value(&bids[i], places[i])
 		res.Welfare -= math.Log(rho)
 		res.Bound += alone(space, &bids[i])
 		if len(places[i]) > 0 {
-			res.Awards = append(res.Awards, Award{App: bids[i].App, Places: places[i],
-				Rho: rho, Before: bids[i].none(), Payment: payment(space, bids, served, places, i)})
+			res.Awards = append(res.Awards, Award{App: bids[i].App, Places: places[i], Rho: rho, Before: bids[i].none(), Payment: 1})
+			winners = append(winners, i)
+		}
+	}
+	if len(winners)*len(bids) <= chargedMost {
+		for k, i := range winners {
+			res.Awards[k].Payment = payment(space, bids, places, i)
 		}
 	}
 	if exact {
@@ -105,7 +117,7 @@ func alone(space *Space, b *Bid) float64 {
 // payment is c_i: the others' product of 1/rho with i over that without i. A
 // winner's market without it is solved by the same solver, and never counts as
 // worse for the others than the one with it.
-func payment(space *Space, bids []Bid, served []int, places [][]Placement, i int) float64 {
+func payment(space *Space, bids []Bid, places [][]Placement, i int) float64 {
 	without, _ := solve(space, bids, i)
 	_, others := pack(space, bids, without)
 	var logC float64
@@ -200,46 +212,66 @@ func total(bids []Bid, places [][]Placement, skip int) float64 {
 }
 
 // greedy serves, again and again, the next gang that adds most welfare for
-// each GPU it takes, until none fits.
+// each GPU it takes, until none fits. Only the gain of who was served changes,
+// so the best is kept on a heap.
 func greedy(space *Space, bids []Bid, skip int) []int {
 	served := make([]int, len(bids))
-	rate := make([]float64, len(bids))
-	stuck := make([]bool, len(bids))
+	queue := make(ascent, 0, len(bids))
 	for i := range bids {
-		rate[i] = bids[i].Base
+		if i != skip && len(bids[i].Gangs) > 0 {
+			queue = append(queue, next(bids, i, 0, bids[i].Base, bids[i].none()))
+		}
 	}
+	heap.Init(&queue)
 	s := space.clone()
-	for {
-		best, bestGain, bestCount := -1, 0.0, 0
-		for i := range bids {
-			if i == skip || stuck[i] || served[i] == len(bids[i].Gangs) {
-				continue
-			}
-			count, gpus, add := nextGroup(&bids[i], served[i])
-			was := bids[i].none()
-			if served[i] > 0 {
-				was = bids[i].Rho(rate[i])
-			}
-			gain := (math.Log(was) - math.Log(bids[i].Rho(rate[i]+add))) / float64(max(gpus, 1))
-			if best < 0 || gain > bestGain {
-				best, bestGain, bestCount = i, gain, count
-			}
-		}
-		if best < 0 {
-			return served
-		}
-		trial := s.clone()
-		placed, ok := trial.placeGroup(bids[best].Gangs[served[best] : served[best]+bestCount])
-		if !ok {
-			stuck[best] = true
+	for len(queue) > 0 {
+		top := &queue[0]
+		b := &bids[top.bid]
+		placed := s.PlaceAll(b.Gangs[served[top.bid] : served[top.bid]+top.count])
+		if placed == nil {
+			heap.Pop(&queue)
 			continue
 		}
-		s = trial
+		rate := top.rate
 		for _, p := range placed {
-			rate[best] += p.Rate
+			rate += p.Rate
 		}
-		served[best] += bestCount
+		served[top.bid] += top.count
+		if served[top.bid] == len(b.Gangs) {
+			heap.Pop(&queue)
+			continue
+		}
+		*top = next(bids, top.bid, served[top.bid], rate, b.Rho(rate))
+		heap.Fix(&queue, 0)
 	}
+	return served
+}
+
+// rung is what serving a bid's next gangs would gain.
+type rung struct {
+	bid, count int
+	rate, gain float64
+}
+
+func next(bids []Bid, i, from int, rate, rho float64) rung {
+	count, gpus, add := nextGroup(&bids[i], from)
+	gain := (math.Log(rho) - math.Log(bids[i].Rho(rate+add))) / float64(max(gpus, 1))
+	return rung{bid: i, count: count, rate: rate, gain: gain}
+}
+
+// ascent is a heap of rungs, the largest gain on top, ties by the bids' order.
+type ascent []rung
+
+func (a ascent) Len() int { return len(a) }
+func (a ascent) Less(i, j int) bool {
+	return a[i].gain > a[j].gain || a[i].gain == a[j].gain && a[i].bid < a[j].bid
+}
+func (a ascent) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *ascent) Push(x any)   { *a = append(*a, x.(rung)) }
+func (a *ascent) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
 }
 
 // nextGroup is the next gang of the bid with those that must start with it.

@@ -113,6 +113,12 @@ func (s *Space) clone() *Space {
 
 // PlaceAll places all the gangs, or none of them.
 func (s *Space) PlaceAll(gangs []Gang) []Placement {
+	if len(gangs) == 1 { // nothing to take back if it does not fit
+		if p, ok := s.Place(&gangs[0]); ok {
+			return []Placement{p}
+		}
+		return nil
+	}
 	trial := s.clone()
 	out, ok := trial.placeGroup(gangs)
 	if !ok {

@@ -216,6 +216,9 @@ func job(j *C.themis_job) *pb.Job {
 			out.Eligible = append(out.Eligible, uint32(i))
 		}
 	}
+	for _, i := range unsafe.Slice(j.required, j.n_required) {
+		out.Required = append(out.Required, uint32(i))
+	}
 	for i, node := range unsafe.Slice(j.on, j.n_on) {
 		out.On = append(out.On, &pb.Share{Node: uint32(node), Gpus: uint32(unsafe.Slice(j.on_gpus, j.n_on)[i])})
 	}

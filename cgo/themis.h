@@ -114,6 +114,9 @@ typedef struct themis_job {
 	/* nodes it may run on, as indices into the snapshot's nodes */
 	const uint32_t *eligible;
 	uint32_t n_eligible;    /* THEMIS_NONE: any node */
+	/* nodes it must have (sbatch -w); more may join them */
+	const uint32_t *required;
+	uint32_t n_required;
 	/* where it runs: node index and GPUs held there */
 	const uint32_t *on, *on_gpus;
 	uint32_t n_on;

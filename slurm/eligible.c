@@ -155,13 +155,10 @@ static bitstr_t *_compute(const job_record_t *job, time_t now)
 {
 	const job_details_t *details = job->details;
 	bitstr_t *nodes = bit_alloc(node_record_count);
-	bitstr_t *required = details->req_node_bitmap;
 
 	_partitions(job, nodes);
 	if (details->exc_node_bitmap)
 		bit_and_not(nodes, details->exc_node_bitmap);
-	if (required && (bit_set_count(required) >= (int) details->min_nodes))
-		bit_and(nodes, required);
 	if (details->feature_list)
 		_features(details, nodes);
 	_reservations(job, now, nodes);
@@ -242,4 +239,9 @@ extern void eligible_fill(struct view *view, const job_record_t *job,
 	out->n_eligible = set->count;
 	if (set->count == view->out.n_nodes)
 		out->n_eligible = THEMIS_NONE;
+	if (job->details->req_node_bitmap) {
+		set = _set(view, bit_copy(job->details->req_node_bitmap));
+		out->required = set->list;
+		out->n_required = set->count;
+	}
 }

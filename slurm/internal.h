@@ -157,7 +157,7 @@ extern void shape_add(struct view *view, job_record_t *job);
 
 extern void eligible_init(struct view *view);
 extern void eligible_fini(struct view *view);
-/* Fills eligible and n_eligible of a pending job. */
+/* Fills what a pending job may and what it must run on. */
 extern void eligible_fill(struct view *view, const job_record_t *job,
 			  themis_job *out);
 

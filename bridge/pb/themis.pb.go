@@ -499,6 +499,7 @@ type Job struct {
 	AnyNode       bool                   `protobuf:"varint,35,opt,name=any_node,json=anyNode,proto3" json:"any_node,omitempty"`       // eligible is not restricted
 	Eligible      []uint32               `protobuf:"varint,36,rep,packed,name=eligible,proto3" json:"eligible,omitempty"`             // indices into Snapshot.nodes
 	On            []*Share               `protobuf:"bytes,37,rep,name=on,proto3" json:"on,omitempty"`                                 // where it runs
+	Required      []uint32               `protobuf:"varint,38,rep,packed,name=required,proto3" json:"required,omitempty"`             // nodes it must have; more may join them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -788,6 +789,13 @@ func (x *Job) GetEligible() []uint32 {
 func (x *Job) GetOn() []*Share {
 	if x != nil {
 		return x.On
+	}
+	return nil
+}
+
+func (x *Job) GetRequired() []uint32 {
+	if x != nil {
+		return x.Required
 	}
 	return nil
 }
@@ -1339,7 +1347,7 @@ const file_themis_proto_rawDesc = "" +
 	"\x05State\x12\x06\n" +
 	"\x02UP\x10\x00\x12\t\n" +
 	"\x05DRAIN\x10\x01\x12\b\n" +
-	"\x04DOWN\x10\x02\"\xcc\t\n" +
+	"\x04DOWN\x10\x02\"\xe8\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06record\x18\x02 \x01(\rR\x06record\x12\x12\n" +
@@ -1381,7 +1389,8 @@ const file_themis_proto_rawDesc = "" +
 	"more_tasks\x18\" \x01(\rR\tmoreTasks\x12\x19\n" +
 	"\bany_node\x18# \x01(\bR\aanyNode\x12\x1a\n" +
 	"\beligible\x18$ \x03(\rR\beligible\x12 \n" +
-	"\x02on\x18% \x03(\v2\x10.themis.v1.ShareR\x02on\"K\n" +
+	"\x02on\x18% \x03(\v2\x10.themis.v1.ShareR\x02on\x12\x1a\n" +
+	"\brequired\x18& \x03(\rR\brequired\"K\n" +
 	"\x05State\x12\v\n" +
 	"\aPENDING\x10\x00\x12\v\n" +
 	"\aRUNNING\x10\x01\x12\r\n" +

@@ -46,9 +46,14 @@ func (a *Arbiter) soonest(j *Job, reclaims bool) ([]cluster.Share, time.Time) {
 		node  string
 		ready time.Time
 	}
-	per := j.Shape.GPUsPerNode
-	n := max(j.Shape.NodesMin, 1)
+	per, biggest := j.Shape.GPUsPerNode, 1
+	for _, node := range a.nodes {
+		total, _ := node.TotalGPUs()
+		biggest = max(biggest, total)
+	}
+	n := max(j.Shape.NodesMin, len(j.Required), 1)
 	if per == 0 {
+		n = max(n, (j.Shape.GPUs+biggest-1)/biggest)
 		per = (j.Shape.GPUs + n - 1) / n
 	}
 	g := a.gang(j)
@@ -65,16 +70,26 @@ func (a *Arbiter) soonest(j *Job, reclaims bool) ([]cluster.Share, time.Time) {
 	if len(all) < n {
 		return nil, time.Time{}
 	}
+	must := func(c candidate) bool { return slices.Contains(j.Required, c.node) }
 	slices.SortFunc(all, func(x, y candidate) int {
+		if must(x) != must(y) {
+			if must(x) {
+				return -1
+			}
+			return 1
+		}
 		return cmp.Or(x.ready.Compare(y.ready), cmp.Compare(x.node, y.node))
 	})
 	on := make([]cluster.Share, n)
-	left := j.Shape.Count()
+	left, ready := j.Shape.Count(), a.now
 	for i := range on {
 		on[i] = cluster.Share{Node: all[i].node, GPUs: min(per, left)}
 		left -= on[i].GPUs
+		if all[i].ready.After(ready) {
+			ready = all[i].ready
+		}
 	}
-	return on, all[n-1].ready
+	return on, ready
 }
 
 // readyAt is when the node is expected to have so many GPUs free, as its

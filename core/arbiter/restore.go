@@ -16,6 +16,7 @@ type Saved struct {
 	Apps   []SavedApp
 	Jobs   []SavedJob
 	Leases []Lease // live ones
+	Last   *Round
 }
 
 // SavedApp is an app as the ledger keeps it.
@@ -71,7 +72,7 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 	if !s.Fluid.IsZero() && s.Fluid.Before(now) {
 		a.fluid = fairness.NewFluid(s.Fluid)
 	}
-	a.ids = s.IDs
+	a.ids, a.last = s.IDs, s.Last
 	for _, sa := range s.Apps {
 		app := sa.App
 		app.work = sa.Work

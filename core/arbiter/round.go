@@ -346,7 +346,7 @@ func (a *Arbiter) bid(app *App, gangs []auction.Gang, fair float64, expired map[
 }
 
 func (a *Arbiter) gang(j *Job) auction.Gang {
-	g := auction.Gang{ID: j.ID, Group: j.Gang, Shape: j.Shape,
+	g := auction.Gang{ID: j.ID, Group: j.Gang, Shape: j.Shape, Required: j.Required,
 		Speed: func(l cluster.Level) float64 { return fairness.Speed(j.Hint, l) }}
 	if !j.AnyNode {
 		ok := make(map[string]bool, len(j.Nodes))
@@ -498,6 +498,8 @@ func (a *Arbiter) settle(m *market) {
 			a.changed.Leases = append(a.changed.Leases, l)
 		}
 	}
+	// Of the apps that took no part and won nothing only their number is kept.
+	m.record.Bids = slices.DeleteFunc(m.record.Bids, func(b BidRecord) bool { return !b.In && b.Won == 0 })
 	a.changed.Round = m.record
 	a.last = m.record
 	a.told = time.Time{}

@@ -170,6 +170,8 @@ func TestPlace(t *testing.T) {
 		{"too few CPUs on the fullest", []Node{{Name: "a", GPUs: []cluster.GPUs{{Total: 1}}, CPUs: 2, MemMiB: -1, Real: 1}, node("b", "", 8)}, Gang{Shape: cluster.Shape{GPUsPerNode: 1, CPUsPerNode: 4}}, "b:1 machine"},
 		{"typed", []Node{{Name: "a", GPUs: []cluster.GPUs{{Type: "v100", Total: 4}, {Type: "a100", Total: 2}}, CPUs: -1, MemMiB: -1, Real: 6}}, Gang{Shape: cluster.Shape{GPUsPerNode: 3, Type: "a100"}}, "none"},
 		{"whole nodes only", []Node{{Name: "a", GPUs: []cluster.GPUs{{Total: 8}}, CPUs: 30, MemMiB: -1, Real: 8}}, Gang{Shape: cluster.Shape{GPUsPerNode: 1, Exclusive: true}}, "none"},
+		{"a required node, and more to reach the total", []Node{node("a", "", 8), node("b", "", 8), node("c", "", 2)}, Gang{Shape: cluster.Shape{GPUs: 9}, Required: []string{"b"}}, "b:8 a:1 cluster"},
+		{"a required node that is full", []Node{node("a", "", 8), node("b", "", 0)}, Gang{Shape: cluster.Shape{GPUs: 2}, Required: []string{"b"}}, "none"},
 		{"not eligible", []Node{node("a", "", 8)}, Gang{Shape: cluster.Shape{GPUsPerNode: 1}, Eligible: func(string) bool { return false }}, "none"},
 		{"really free before what a lease holds", []Node{{Name: "a", GPUs: []cluster.GPUs{{Total: 4}}, CPUs: -1, MemMiB: -1}, node("b", "", 8)}, Gang{Shape: cluster.Shape{GPUsPerNode: 4}}, "b:4 machine"},
 	}

@@ -73,6 +73,7 @@ type Gang struct {
 	Group    string // gangs of one non-empty Group are placed together
 	Shape    cluster.Shape
 	Eligible func(node string) bool
+	Required []string                    // nodes it must have
 	Held     []cluster.Share             // it runs here and can run nowhere else
 	Speed    func(cluster.Level) float64 // S by level
 }
@@ -177,7 +178,7 @@ func (s *Space) Place(g *Gang) (Placement, bool) {
 	if len(g.Held) > 0 {
 		return s.placeHeld(g)
 	}
-	lo, hi := max(g.Shape.NodesMin, 1), g.Shape.NodesMax
+	lo, hi := max(g.Shape.NodesMin, len(g.Required), 1), g.Shape.NodesMax
 	if hi == 0 {
 		hi = s.mostNodes(g.Shape, lo)
 	}
@@ -249,7 +250,7 @@ func (s *Space) tightest(g *Gang, n int) []cluster.Share {
 		}
 		slices.Sort(racks)
 		for _, r := range racks {
-			if on := s.choose(g.Shape, fits[r], n); on != nil {
+			if on := s.choose(g, fits[r], n); on != nil {
 				if left := s.leftover(fits[r]); left < least {
 					best, least = on, left
 				}
@@ -259,7 +260,7 @@ func (s *Space) tightest(g *Gang, n int) []cluster.Share {
 	if best != nil {
 		return best
 	}
-	return s.choose(g.Shape, all, n)
+	return s.choose(g, all, n)
 }
 
 // offer is how many GPUs of the gang the node could take if n nodes shared it.
@@ -285,46 +286,64 @@ func (s *Space) leftover(on []cluster.Share) int {
 	return free
 }
 
-// choose picks n of the candidates: the fullest nodes for a fixed number of
-// GPUs each, the emptiest for a total that must be reached.
-func (s *Space) choose(sh cluster.Shape, from []cluster.Share, n int) []cluster.Share {
+// choose picks n of the candidates, those that the gang requires before all:
+// the fullest nodes for a fixed number of GPUs each, the emptiest for a total
+// that must be reached.
+func (s *Space) choose(g *Gang, from []cluster.Share, n int) []cluster.Share {
 	if len(from) < n {
 		return nil
 	}
 	from = slices.Clone(from)
-	if sh.GPUsPerNode > 0 || n == 1 {
-		slices.SortStableFunc(from, func(a, b cluster.Share) int {
-			na, nb := &s.nodes[s.index[a.Node]], &s.nodes[s.index[b.Node]]
-			return cmp.Or(cmp.Compare(na.lacks(a.GPUs), nb.lacks(b.GPUs)), cmp.Compare(na.free(""), nb.free("")))
-		})
-		if sh.GPUsPerNode > 0 {
-			return from[:n]
+	node := func(sh cluster.Share) *Node { return &s.nodes[s.index[sh.Node]] }
+	free := func(sh cluster.Share) int { return node(sh).free("") }
+	must := func(sh cluster.Share) int {
+		if slices.Contains(g.Required, sh.Node) {
+			return 0
 		}
-		for _, c := range from {
-			if c.GPUs == sh.GPUs {
-				return []cluster.Share{c}
-			}
-		}
-		return nil
+		return 1
+	}
+	each := g.Shape.GPUsPerNode > 0
+	if n == 1 && !each {
+		from = slices.DeleteFunc(from, func(c cluster.Share) bool { return c.GPUs < g.Shape.GPUs })
 	}
 	slices.SortStableFunc(from, func(a, b cluster.Share) int {
-		na, nb := &s.nodes[s.index[a.Node]], &s.nodes[s.index[b.Node]]
-		return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(na.lacks(a.GPUs), nb.lacks(b.GPUs)))
+		lacks := cmp.Compare(node(a).lacks(a.GPUs), node(b).lacks(b.GPUs))
+		if each || n == 1 {
+			return cmp.Or(cmp.Compare(must(a), must(b)), lacks, cmp.Compare(free(a), free(b)))
+		}
+		return cmp.Or(cmp.Compare(must(a), must(b)), cmp.Compare(b.GPUs, a.GPUs), lacks)
 	})
-	left := sh.GPUs
-	on := make([]cluster.Share, 0, n)
-	for i, c := range from[:n] {
-		take := min(c.GPUs, left-(n-1-i))
+	if len(from) < n {
+		return nil
+	}
+	on := from[:n]
+	for _, r := range g.Required {
+		if !slices.ContainsFunc(on, func(c cluster.Share) bool { return c.Node == r }) {
+			return nil
+		}
+	}
+	if each {
+		return on
+	}
+	return split(on, g.Shape.GPUs)
+}
+
+// split divides a total over nodes that can take what their shares say, at
+// least one GPU each; nil if they cannot take it all.
+func split(on []cluster.Share, total int) []cluster.Share {
+	out := make([]cluster.Share, 0, len(on))
+	for i, c := range on {
+		take := min(c.GPUs, total-(len(on)-1-i))
 		if take <= 0 {
 			return nil
 		}
-		on = append(on, cluster.Share{Node: c.Node, GPUs: take})
-		left -= take
+		out = append(out, cluster.Share{Node: c.Node, GPUs: take})
+		total -= take
 	}
-	if left > 0 {
+	if total > 0 {
 		return nil
 	}
-	return on
+	return out
 }
 
 func (s *Space) take(g *Gang, on []cluster.Share) Placement {

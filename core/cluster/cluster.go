@@ -152,6 +152,7 @@ type Job struct {
 	MoreTasks   int      // waiting tasks of the same array that are not listed
 	AnyNode     bool     // Nodes is not restricted
 	Nodes       []string // nodes it may run on
+	Required    []string // nodes it must have; more may join them
 	On          []Share  // where it runs
 	Hint        Hint
 }

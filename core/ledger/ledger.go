@@ -29,15 +29,22 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// keepEnded is how long an ended job's row may be needed to restore an arbiter.
-const keepEnded = time.Hour
+const (
+	// keepEnded is how long an ended job's row may be needed to restore an arbiter.
+	keepEnded = time.Hour
+	// keepDetail is how long rounds, bids, rho over time and estimates are kept.
+	// Apps, jobs and leases stay: they are what later estimates and audits need.
+	keepDetail = 90 * 24 * time.Hour
+	pruneEvery = 24 * time.Hour
+)
 
-// Ledger is an open ledger file. One process at a time holds it. Safe for
-// concurrent use; writes are serialised.
+// Ledger is an open ledger file. One process at a time holds it. Write may be
+// called by one goroutine at a time, everything else by any.
 type Ledger struct {
-	db   *sql.DB
-	lock *os.File
-	path string
+	db     *sql.DB
+	lock   *os.File
+	path   string
+	pruned time.Time
 }
 
 // ErrInUse says that another core holds the ledger.
@@ -171,6 +178,10 @@ func (l *Ledger) Write(a *arbiter.Arbiter, d *arbiter.Decision, took time.Durati
 	}
 	err := l.tx(func(tx *sql.Tx) error {
 		w := &writer{tx: tx, at: a.Now()}
+		if a.Now().Sub(l.pruned) > pruneEvery {
+			w.prune(a.Now().Add(-keepDetail))
+			l.pruned = a.Now()
+		}
 		ids, _ := json.Marshal(a.IDs())
 		w.exec("INSERT OR REPLACE INTO meta VALUES ('ids', ?), ('fluid', ?)", string(ids), micros(a.FluidNow()))
 		for _, app := range d.Apps {
@@ -211,6 +222,14 @@ func (w *writer) exec(query string, args ...any) {
 	if w.err == nil {
 		_, w.err = w.tx.Exec(query, args...)
 	}
+}
+
+func (w *writer) prune(before time.Time) {
+	t := micros(before)
+	w.exec("DELETE FROM bid WHERE round IN (SELECT id FROM round WHERE at < ?)", t)
+	w.exec("DELETE FROM round WHERE at < ?", t)
+	w.exec("DELETE FROM rho WHERE at < ?", t)
+	w.exec("DELETE FROM estimate WHERE at < ?", t)
 }
 
 func (w *writer) app(s arbiter.SavedApp) {
@@ -302,6 +321,13 @@ func (l *Ledger) load(now time.Time) (s arbiter.Saved, past []arbiter.SavedJob, 
 	}
 	if s.Leases, err = l.leases("WHERE state <> 'over' ORDER BY id"); err != nil {
 		return s, nil, err
+	}
+	last, err := l.Rounds(1)
+	if err != nil {
+		return s, nil, err
+	}
+	if len(last) > 0 {
+		s.Last = &last[0].Round
 	}
 	needed := map[string]bool{}
 	for _, j := range s.Jobs {

@@ -55,6 +55,11 @@ func jobOf(j *pb.Job, nodes []*pb.Node) cluster.Job {
 			out.Nodes = append(out.Nodes, nodes[i].Name)
 		}
 	}
+	for _, i := range j.Required {
+		if int(i) < len(nodes) {
+			out.Required = append(out.Required, nodes[i].Name)
+		}
+	}
 	for _, s := range j.On {
 		if int(s.Node) < len(nodes) {
 			out.On = append(out.On, cluster.Share{Node: nodes[s.Node].Name, GPUs: int(s.Gpus)})

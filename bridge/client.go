@@ -35,6 +35,7 @@ const (
 	// againLeast and againMost bound how often the core hears from us.
 	againLeast   = 20 * time.Millisecond
 	againMost    = 10 * time.Second
+	pauseMost    = time.Second
 	backoffLeast = 200 * time.Millisecond
 	backoffMost  = 10 * time.Second
 )
@@ -246,7 +247,9 @@ func (c *Client) session(ctx context.Context, good func()) (err error) {
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, answerTime)
+		asked := time.Now()
 		d, err := host.Observe(call, snap)
+		took := time.Since(asked)
 		cancel()
 		if err != nil {
 			return err
@@ -265,10 +268,26 @@ func (c *Client) session(ctx context.Context, good func()) (err error) {
 		}
 		c.mu.Unlock()
 		good()
+		if err := pause(ctx, min(3*took, pauseMost)); err != nil {
+			return err
+		}
 		again := time.Duration(d.AgainMs) * time.Millisecond
 		if err := c.rest(ctx, min(max(again, againLeast), againMost)); err != nil {
 			return err
 		}
+	}
+}
+
+// pause lets the host's machine breathe: a core busy with a long queue gets at
+// most a quarter of a CPU.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
 	}
 }
 

@@ -197,7 +197,7 @@ func job(j *C.themis_job) *pb.Job {
 	out := &pb.Job{
 		Id: jobID(uint32(j.id), uint32(j.task)), Record: uint32(j.record), Uid: uint32(j.uid),
 		User: text(j.user), Account: text(j.account), Partition: text(j.partition), Name: text(j.name), Comment: text(j.comment),
-		Share: float64(j.share), State: pb.Job_State(j.state), Outcome: pb.Job_Outcome(j.outcome), Blocked: text(j.blocked),
+		Share: float64(j.share), State: pb.Job_State(j.state), Outcome: pb.Job_Outcome(j.outcome), Blocked: text(j.blocked), BlockedGuess: j.blocked_guess != 0,
 		SubmitS: int64(j.submit_s), EligibleS: int64(j.eligible_s), StartS: int64(j.start_s), EndS: int64(j.end_s),
 		LimitS: number(j.limit_s), Restarts: uint32(j.restarts), Requeueable: j.requeueable != 0,
 		NodesMin: uint32(j.nodes_min), NodesMax: number(j.nodes_max), GpusPerNode: uint32(j.gpus_per_node), Gpus: uint32(j.gpus),

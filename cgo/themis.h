@@ -95,6 +95,8 @@ typedef struct themis_job {
 	uint32_t outcome;       /* THEMIS_END_* */
 	const char *blocked;    /* why the host itself holds it (held, dependency,
 				 * begin time, limit, ...); "" if only GPUs are missing */
+	uint32_t blocked_guess; /* 1: `blocked` is what the host said when it last
+				 * looked at the job, which may be long ago */
 	int64_t submit_s, eligible_s, start_s, end_s;
 	uint32_t limit_s;       /* time limit; THEMIS_NONE if unlimited */
 	uint32_t restarts;      /* how often it was requeued */

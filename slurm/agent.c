@@ -41,7 +41,7 @@ static struct {
 	bool running;
 	bool ended; /* do not start late: stopped, or it cannot be opened */
 	enum { LIB_UNTRIED, LIB_READY, LIB_UNUSABLE } lib;
-	atomic_bool stop, opened, fallback, priorities;
+	atomic_bool stop, opened, fallback, priorities, governed;
 } agent = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.wake = PTHREAD_COND_INITIALIZER,
@@ -232,6 +232,12 @@ extern bool agent_governs(void)
 	return atomic_load(&agent.opened) && !atomic_load(&agent.fallback);
 }
 
+extern bool agent_is_leaving(void)
+{
+	return slurmctld_config.shutdown_time &&
+	       atomic_load(&agent.governed);
+}
+
 extern bool agent_owns_priorities(void)
 {
 	return atomic_load(&agent.priorities);
@@ -260,6 +266,8 @@ static bool _fetch(void)
 	themis_directives *directives = library.latest(self.seq);
 
 	_check_pulse();
+	atomic_store(&agent.governed,
+		     agent_governs() && (directives || self.seq));
 	if (directives) {
 		self.seq = directives->seq;
 		if (directives->tick_ms)

@@ -11,6 +11,7 @@
 #include "internal.h"
 
 #define CHUNK 200
+#define RETRY_NS 5000000000ull
 /* All steps and the batch script; without a flag slurmctld signals the steps
  * alone, and the script's trap would not run. */
 #define WHOLE_JOB KILL_FULL_JOB
@@ -69,7 +70,7 @@ static bool _needs_write(const job_record_t *job, enum scan scan,
 		return true;
 	if (!job_wants_gpus(job))
 		return priorities && priority_is_stale(job);
-	granted = agent_governs() && (table_grant(&key, NULL) >= 0);
+	granted = agent_governs() && (table_grant(&key, NULL, NULL) >= 0);
 	if (granted)
 		(*granted_count)++;
 	if ((scan == SCAN_URGENT) && !_urgent(job, granted))
@@ -122,7 +123,7 @@ static void _write_priority(job_record_t *job, const struct job_key *key)
 static void _write_job(job_record_t *job)
 {
 	struct job_key key = job_key(job);
-	bool granted = table_grant(&key, NULL) >= 0;
+	bool granted = table_grant(&key, NULL, NULL) >= 0;
 	char sentence[SENTENCE_LEN];
 
 	if (agent_owns_priorities())
@@ -165,45 +166,46 @@ extern void apply_write(struct worklist *list)
 
 /* ---- the end of leases ---- */
 
-/* Leases whose jobs have been warned, so that each is warned once. */
+/* What has been done about leases that end: each job is warned once, and a
+ * requeue that did not take is tried again only after a while. */
+struct ending {
+	uint64_t lease, requeued_ns;
+	bool warned;
+};
 static struct {
-	uint64_t *leases;
+	struct ending *list;
 	uint32_t count, size;
-} warned;
+} endings;
 
-static bool _was_warned(uint64_t lease)
+static struct ending *_ending(uint64_t lease)
 {
-	for (uint32_t i = 0; i < warned.count; i++) {
-		if (warned.leases[i] == lease)
-			return true;
+	for (uint32_t i = 0; i < endings.count; i++) {
+		if (endings.list[i].lease == lease)
+			return &endings.list[i];
 	}
-	return false;
-}
-
-static void _note_warned(uint64_t lease)
-{
-	if (warned.count == warned.size) {
-		warned.size = warned.size ? 2 * warned.size : 64;
-		xrecalloc(warned.leases, warned.size, sizeof(uint64_t));
+	if (endings.count == endings.size) {
+		endings.size = endings.size ? 2 * endings.size : 64;
+		xrecalloc(endings.list, endings.size, sizeof(*endings.list));
 	}
-	warned.leases[warned.count++] = lease;
+	endings.list[endings.count] = (struct ending) { .lease = lease };
+	return &endings.list[endings.count++];
 }
 
 /* Forgets leases the core does not mention any more. */
-static void _forget_warned(const themis_directives *directives)
+static void _forget_endings(const themis_directives *directives)
 {
 	uint32_t kept = 0;
 
-	for (uint32_t i = 0; i < warned.count; i++) {
+	for (uint32_t i = 0; i < endings.count; i++) {
 		for (uint32_t r = 0; r < directives->n_reclaims; r++) {
 			if (directives->reclaims[r].lease ==
-			    warned.leases[i]) {
-				warned.leases[kept++] = warned.leases[i];
+			    endings.list[i].lease) {
+				endings.list[kept++] = endings.list[i];
 				break;
 			}
 		}
 	}
-	warned.count = kept;
+	endings.count = kept;
 }
 
 static job_record_t *_find_job(uint32_t id, uint32_t task)
@@ -220,6 +222,8 @@ static void _warn(job_record_t *job, const themis_reclaim *reclaim)
 	if (job->warn_signal) {
 		job->warn_flags &= ~WARN_SENT;
 		send_job_warn_signal(job, true);
+		/* If it keeps its GPUs after all, its own time is still to come. */
+		job->warn_flags &= ~WARN_SENT;
 	} else {
 		job_signal(job, SIGCONT, WHOLE_JOB, 0, false);
 		job_signal(job, SIGTERM, WHOLE_JOB, 0, false);
@@ -240,22 +244,28 @@ static void _requeue(job_record_t *job, const themis_reclaim *reclaim)
 
 static bool _is_due(const themis_reclaim *reclaim)
 {
-	return (reclaim->phase == THEMIS_RECLAIM_REQUEUE) ||
-	       ((reclaim->phase == THEMIS_RECLAIM_WARN) &&
-		!_was_warned(reclaim->lease));
+	const struct ending *ending = _ending(reclaim->lease);
+
+	if (reclaim->phase == THEMIS_RECLAIM_WARN)
+		return !ending->warned;
+	return !ending->requeued_ns ||
+	       (clock_ns() - ending->requeued_ns > RETRY_NS);
 }
 
 static void _reclaim(const themis_reclaim *reclaim)
 {
 	job_record_t *job = _find_job(reclaim->id, reclaim->task);
+	struct ending *ending = _ending(reclaim->lease);
 
+	if (reclaim->phase == THEMIS_RECLAIM_REQUEUE)
+		ending->requeued_ns = clock_ns();
 	if (!job || IS_JOB_COMPLETING(job) ||
 	    (!IS_JOB_RUNNING(job) && !IS_JOB_SUSPENDED(job)))
 		return;
 	if (reclaim->phase == THEMIS_RECLAIM_REQUEUE) {
 		_requeue(job, reclaim);
-	} else {
-		_note_warned(reclaim->lease);
+	} else if (!IS_JOB_SUSPENDED(job)) { /* it could not hear a signal */
+		ending->warned = true;
 		_warn(job, reclaim);
 	}
 }
@@ -272,7 +282,7 @@ extern void apply_reclaims(void)
 
 	if (!directives || !agent_governs())
 		return;
-	_forget_warned(directives);
+	_forget_endings(directives);
 	for (uint32_t i = 0; !due && (i < directives->n_reclaims); i++)
 		due = _is_due(&directives->reclaims[i]);
 	if (!due)

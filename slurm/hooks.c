@@ -103,12 +103,12 @@ extern void reason_sentence(const struct job_key *key, char *out)
 
 /* A pending array is tested for its first waiting task. If another one holds
  * the grant, that one starts: job_array_split() takes any that waits. */
-static bool _granted(job_record_t *job, uint32_t *task)
+static bool _granted(job_record_t *job, bitstr_t *nodes, uint32_t *task)
 {
 	struct job_key key = job_key(job);
 
 	*task = key.task;
-	if (table_grant(&key, task) < 0)
+	if (table_grant(&key, task, nodes) < 0)
 		return false;
 	if (key.tasks && (job->array_task_id != NO_VAL))
 		job->array_task_id = *task;
@@ -125,11 +125,13 @@ extern bool hook_admit(job_record_t *job, bitstr_t *nodes)
 		return true;
 	agent_start_late();
 	seen_note(job, nodes);
+	if (agent_is_leaving())
+		return false;
 	if (!agent_governs()) {
 		reason_clear(job);
 		return true;
 	}
-	if (!_granted(job, &task)) {
+	if (!_granted(job, nodes, &task)) {
 		reason_sentence(&key, sentence);
 		reason_set(job, sentence);
 		return false;
@@ -146,7 +148,7 @@ static int _lacks_grant(void *x, void *arg)
 
 	(void) arg;
 	return IS_JOB_PENDING(job) && job_wants_gpus(job) &&
-	       (table_grant(&key, NULL) < 0);
+	       (table_grant(&key, NULL, NULL) < 0);
 }
 
 static bool _gang_waits(const job_record_t *job)
@@ -177,7 +179,7 @@ extern bool hook_plan(job_record_t *job, bitstr_t *nodes)
 		return false;
 	if (!gpus)
 		return true;
-	if (table_grant(&key, &task) < 0)
+	if (table_grant(&key, &task, nodes) < 0)
 		return false;
 	table_narrow(key.id, task, nodes);
 	return true;
@@ -263,7 +265,7 @@ extern void priority_memory_sweep(void)
 
 extern uint32_t gpu_priority(const struct job_key *key)
 {
-	int64_t order = table_grant(key, NULL), rank;
+	int64_t order = table_grant(key, NULL, NULL), rank;
 
 	if (order >= 0)
 		return GRANT_BASE + 65535 - MIN(order, 65535);

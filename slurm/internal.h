@@ -37,6 +37,8 @@ extern struct library library;
 /* True while the core's decisions bind GPU jobs. Else they flow as in stock:
  * no library, or the core silent for longer than fallback_after. */
 extern bool agent_governs(void);
+/* slurmctld is going down while we governed: nothing starts any more. */
+extern bool agent_is_leaving(void);
 /* True if our priority plugin is in use and the agent is running. */
 extern bool agent_owns_priorities(void);
 /* Starts the agent if nobody did: select/themis without priority/themis. */
@@ -69,8 +71,10 @@ extern struct job_key job_key(const job_record_t *job);
 extern void table_replace(themis_directives *directives);
 /* The directives in force. For the agent's thread only, which replaces them. */
 extern const themis_directives *table_directives(void);
-/* The order of the job's (first) grant, or -1; `task` is set to the one granted. */
-extern int64_t table_grant(const struct job_key *key, uint32_t *task);
+/* The order of the job's (first) grant, or -1; `task` is set to the one granted.
+ * Of an array's grants one within `nodes`, unless NULL, comes before others. */
+extern int64_t table_grant(const struct job_key *key, uint32_t *task,
+			   bitstr_t *nodes);
 /* Takes nodes outside of the grant of a job or task out of `nodes`. Node lock. */
 extern void table_narrow(uint32_t id, uint32_t task, bitstr_t *nodes);
 /* The rank of a waiting job, or -1, and its sentence if `why` is not NULL. */
@@ -164,7 +168,7 @@ extern void eligible_fill(struct view *view, const job_record_t *job,
 /* ---- seen.c ---- */
 
 /* Notes that slurmctld offered these nodes to the job. Any thread. */
-extern void seen_note(const job_record_t *job, const bitstr_t *nodes);
+extern void seen_note(const job_record_t *job, bitstr_t *nodes);
 /* Restricts `nodes` to what was offered in the last minutes, unless too few
  * would remain for the job. */
 extern void seen_refine(const job_record_t *job, bitstr_t *nodes);

@@ -71,7 +71,7 @@ static struct seen *_find(uint32_t job_id)
 	return seen;
 }
 
-extern void seen_note(const job_record_t *job, const bitstr_t *nodes)
+extern void seen_note(const job_record_t *job, bitstr_t *nodes)
 {
 	uint32_t id = _id(job);
 	time_t now = time(NULL);

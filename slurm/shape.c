@@ -9,7 +9,6 @@
 #include "internal.h"
 
 #define MAX_TASKS 64
-#define REASON_LIFE_S 300
 
 /* ---- state ---- */
 
@@ -65,20 +64,16 @@ static bool _partition_up(const job_record_t *job)
 }
 
 /* Reasons that only say that the scheduler has not started the job yet, or
- * that are tested here anew. Others hold for as long as a scheduler confirms
- * them: one that has not looked at the job for long (a deep queue, a partition
- * given up early) leaves them standing, and only a grant gets it to look. */
-static bool _reason_is_soft(const job_record_t *job, time_t now)
+ * that are tested here anew. */
+static bool _reason_is_soft(const job_record_t *job)
 {
-	if ((job->state_reason == THEMIS_REASON) ||
-	    (now - job->last_sched_eval > REASON_LIFE_S))
+	if (job->state_reason == THEMIS_REASON)
 		return true;
 	switch (job->state_reason) {
 	case WAIT_NO_REASON:
 	case WAIT_PRIORITY:
 	case WAIT_RESOURCES:
 	case WAIT_TIME:
-	case WAIT_LICENSES:
 	case WAIT_RESERVATION:
 	case WAIT_NODE_NOT_AVAIL: /* the core sees nodes and their states */
 	case WAIT_PART_DOWN:
@@ -100,7 +95,12 @@ static bool _reservation_closed(const job_record_t *job, time_t now)
 	return (resv->start_time > now) || (resv->end_time <= now);
 }
 
-static const char *_blocked(job_record_t *job, time_t now)
+/* Why Slurm itself holds the job back. What it said of limits, licenses or a
+ * burst buffer is a guess: a scheduler that has not come to the job since (a
+ * deep queue, a partition given up early) leaves it standing, and only a grant
+ * gets it to look again. Asking those subsystems here would write to their
+ * records, which a reader must not. */
+static const char *_blocked(job_record_t *job, time_t now, uint32_t *guess)
 {
 	if (!job->priority)
 		return "held";
@@ -114,10 +114,9 @@ static const char *_blocked(job_record_t *job, time_t now)
 		return "partition not up";
 	if (_reservation_closed(job, now))
 		return "reservation not active";
-	if (license_job_test(job, now, false) != SLURM_SUCCESS)
-		return "licenses in use";
-	if (_reason_is_soft(job, now))
+	if (_reason_is_soft(job))
 		return "";
+	*guess = 1;
 	return themis_reason_name(job->state_reason);
 }
 
@@ -340,11 +339,15 @@ static void _fill(struct view *view, job_record_t *job, themis_job *out)
 	out->submit_s = job->details->submit_time;
 	out->eligible_s = job->details->begin_time;
 	out->restarts = job->restart_cnt;
-	out->requeueable = (job->batch_flag && job->details->requeue) ? 1 : 0;
+	/* A het job is requeued as a whole or not at all: never for a lease. */
+	out->requeueable = (job->batch_flag && job->details->requeue &&
+			    !job->het_job_id) ? 1 : 0;
 	out->n_eligible = THEMIS_NONE;
 	_fill_request(view, job, out);
 	if (out->state == THEMIS_JOB_PENDING) {
-		out->blocked = arena_string(arena, _blocked(job, view->now));
+		out->blocked = arena_string(arena,
+					    _blocked(job, view->now,
+						     &out->blocked_guess));
 		eligible_fill(view, job, out);
 		return;
 	}

@@ -83,10 +83,12 @@ static gres_node_state_t *_node_gpus(const node_record_t *node)
 static uint32_t _node_state(const node_record_t *node)
 {
 	if (IS_NODE_DOWN(node) || IS_NODE_FUTURE(node) ||
-	    IS_NODE_UNKNOWN(node) || IS_NODE_NO_RESPOND(node) ||
+	    IS_NODE_UNKNOWN(node) ||
+	    (IS_NODE_NO_RESPOND(node) && !IS_NODE_POWERING_UP(node)) ||
 	    IS_NODE_POWERING_DOWN(node))
 		return THEMIS_NODE_DOWN;
-	if (IS_NODE_DRAIN(node) || IS_NODE_FAIL(node) || IS_NODE_MAINT(node) ||
+	/* A node in a maintenance reservation takes that reservation's jobs. */
+	if (IS_NODE_DRAIN(node) || IS_NODE_FAIL(node) ||
 	    IS_NODE_REBOOT_REQUESTED(node) || IS_NODE_REBOOT_ISSUED(node) ||
 	    IS_NODE_INVALID_REG(node))
 		return THEMIS_NODE_DRAIN;

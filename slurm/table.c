@@ -142,8 +142,25 @@ static uint32_t _first_wait(uint32_t id, uint32_t task)
 	return low;
 }
 
-extern int64_t table_grant(const struct job_key *key, uint32_t *task)
+/* Does slurmctld offer all the nodes that the grant names? */
+static bool _offered(const themis_grant *grant, bitstr_t *nodes)
 {
+	for (uint32_t n = 0; nodes && !grant->anywhere && (n < grant->n_nodes);
+	     n++) {
+		node_record_t *node =
+			find_node_record((char *) grant->nodes[n]);
+
+		if (!node || (node->index >= bit_size(nodes)) ||
+		    !bit_test(nodes, node->index))
+			return false;
+	}
+	return true;
+}
+
+extern int64_t table_grant(const struct job_key *key, uint32_t *task,
+			   bitstr_t *nodes)
+{
+	bool offered = false;
 	int64_t order = -1;
 
 	pthread_rwlock_rdlock(&table.lock);
@@ -156,7 +173,12 @@ extern int64_t table_grant(const struct job_key *key, uint32_t *task)
 				break;
 			continue;
 		}
-		if ((order < 0) || (grant->order < order)) {
+		/* Of an array's grants one that can start now goes first. */
+		bool now = !key->tasks || _offered(grant, nodes);
+
+		if ((order < 0) || (now && !offered) ||
+		    ((now == offered) && (grant->order < order))) {
+			offered = now;
 			order = grant->order;
 			if (task)
 				*task = grant->task;

@@ -495,11 +495,12 @@ type Job struct {
 	MemPerCpuMib  uint64                 `protobuf:"varint,31,opt,name=mem_per_cpu_mib,json=memPerCpuMib,proto3" json:"mem_per_cpu_mib,omitempty"`
 	MemPerGpuMib  uint64                 `protobuf:"varint,32,opt,name=mem_per_gpu_mib,json=memPerGpuMib,proto3" json:"mem_per_gpu_mib,omitempty"`
 	Exclusive     bool                   `protobuf:"varint,33,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
-	MoreTasks     uint32                 `protobuf:"varint,34,opt,name=more_tasks,json=moreTasks,proto3" json:"more_tasks,omitempty"` // waiting tasks of the array not listed
-	AnyNode       bool                   `protobuf:"varint,35,opt,name=any_node,json=anyNode,proto3" json:"any_node,omitempty"`       // eligible is not restricted
-	Eligible      []uint32               `protobuf:"varint,36,rep,packed,name=eligible,proto3" json:"eligible,omitempty"`             // indices into Snapshot.nodes
-	On            []*Share               `protobuf:"bytes,37,rep,name=on,proto3" json:"on,omitempty"`                                 // where it runs
-	Required      []uint32               `protobuf:"varint,38,rep,packed,name=required,proto3" json:"required,omitempty"`             // nodes it must have; more may join them
+	MoreTasks     uint32                 `protobuf:"varint,34,opt,name=more_tasks,json=moreTasks,proto3" json:"more_tasks,omitempty"`          // waiting tasks of the array not listed
+	AnyNode       bool                   `protobuf:"varint,35,opt,name=any_node,json=anyNode,proto3" json:"any_node,omitempty"`                // eligible is not restricted
+	Eligible      []uint32               `protobuf:"varint,36,rep,packed,name=eligible,proto3" json:"eligible,omitempty"`                      // indices into Snapshot.nodes
+	On            []*Share               `protobuf:"bytes,37,rep,name=on,proto3" json:"on,omitempty"`                                          // where it runs
+	Required      []uint32               `protobuf:"varint,38,rep,packed,name=required,proto3" json:"required,omitempty"`                      // nodes it must have; more may join them
+	BlockedGuess  bool                   `protobuf:"varint,39,opt,name=blocked_guess,json=blockedGuess,proto3" json:"blocked_guess,omitempty"` // blocked is from when the host last looked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -798,6 +799,13 @@ func (x *Job) GetRequired() []uint32 {
 		return x.Required
 	}
 	return nil
+}
+
+func (x *Job) GetBlockedGuess() bool {
+	if x != nil {
+		return x.BlockedGuess
+	}
+	return false
 }
 
 type Share struct {
@@ -1347,7 +1355,8 @@ const file_themis_proto_rawDesc = "" +
 	"\x05State\x12\x06\n" +
 	"\x02UP\x10\x00\x12\t\n" +
 	"\x05DRAIN\x10\x01\x12\b\n" +
-	"\x04DOWN\x10\x02\"\xe8\t\n" +
+	"\x04DOWN\x10\x02\"\x8d\n" +
+	"\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06record\x18\x02 \x01(\rR\x06record\x12\x12\n" +
@@ -1390,7 +1399,8 @@ const file_themis_proto_rawDesc = "" +
 	"\bany_node\x18# \x01(\bR\aanyNode\x12\x1a\n" +
 	"\beligible\x18$ \x03(\rR\beligible\x12 \n" +
 	"\x02on\x18% \x03(\v2\x10.themis.v1.ShareR\x02on\x12\x1a\n" +
-	"\brequired\x18& \x03(\rR\brequired\"K\n" +
+	"\brequired\x18& \x03(\rR\brequired\x12#\n" +
+	"\rblocked_guess\x18' \x01(\bR\fblockedGuess\"K\n" +
 	"\x05State\x12\v\n" +
 	"\aPENDING\x10\x00\x12\v\n" +
 	"\aRUNNING\x10\x01\x12\r\n" +

@@ -55,7 +55,7 @@ const (
 // Defaults returns the configuration of an empty themis.toml.
 func Defaults() Config {
 	return Config{
-		F: 0.8, Lease: 10 * time.Minute, LeaseMin: 2 * time.Minute, Settle: 2 * time.Second,
+		F: 0.8, Lease: 10 * time.Minute, LeaseMin: 2 * time.Minute, Settle: time.Second,
 		TakeUp: 30 * time.Second, Grace: time.Minute, Restart: 3 * time.Minute,
 		GatherAfter: 10 * time.Minute, GatherLimit: time.Hour,
 		Reclaim: ReclaimDeclared, Entity: ByUser, Payments: true,
@@ -130,6 +130,7 @@ type Job struct {
 	since    time.Time // when it began to wait
 	counted  time.Time // up to when Attained counts
 	backoff  time.Time
+	blocked  time.Time // since when the host has held it back for this reason
 	fails    int
 	done     bool
 }
@@ -302,6 +303,9 @@ func (a *Arbiter) decision() Decision {
 			d.Grants = append(d.Grants, a.grant(l, order))
 			order++
 		case Ending:
+			if a.jobs[l.Job].State == cluster.Completing {
+				continue // on its way out
+			}
 			d.Reclaims = append(d.Reclaims, ReclaimOrder{Lease: l.ID, Job: l.Job,
 				Requeue: !a.now.Before(l.Deadline), Why: l.Warned})
 		}

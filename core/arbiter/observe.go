@@ -12,6 +12,9 @@ import (
 	"themis/core/fairness"
 )
 
+// probeAfter is how long an old word of the host's holds a job back.
+const probeAfter = 5 * time.Minute
+
 // historyRuns is how many runs of like jobs are remembered.
 const historyRuns = 20
 
@@ -106,10 +109,16 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 	if in.Restarts > was.Restarts {
 		a.restarted(j, &was)
 	}
+	if !was.Submit.IsZero() && was.Submit.Before(in.Submit) {
+		j.Submit = was.Submit // Slurm sets it anew at a requeue
+	}
+	if in.Blocked != was.Blocked || j.blocked.IsZero() {
+		j.blocked = a.now
+	}
 	if in.Hint.Progress != was.Hint.Progress || in.Hint.Remaining != was.Hint.Remaining {
 		j.report = &fairness.Report{Remaining: in.Hint.Remaining, Progress: in.Hint.Progress, Attained: j.Attained}
 	}
-	if j.App == nil && (in.Blocked == "" || in.State != cluster.Pending) {
+	if j.App == nil && (!a.heldBack(j) || in.State != cluster.Pending) {
 		a.join(j)
 	}
 	if in.Blocked != was.Blocked || in.State != was.State {
@@ -147,6 +156,12 @@ func (a *Arbiter) rack(node string) string {
 		return n.Rack
 	}
 	return ""
+}
+
+// heldBack says whether the host itself keeps the job from starting. What the
+// host said long ago may no longer hold, and only a grant gets it to look again.
+func (a *Arbiter) heldBack(j *Job) bool {
+	return j.Blocked != "" && !(j.BlockedOld && a.now.Sub(j.blocked) >= probeAfter)
 }
 
 // restarted takes off what a requeue lost: all of it without checkpoints, none
@@ -259,7 +274,7 @@ func (a *Arbiter) pending(j *Job) {
 	case Ending:
 		a.over(l, "reclaimed: "+l.Warned)
 	default:
-		if j.Blocked != "" {
+		if a.heldBack(j) {
 			a.over(l, "the host holds it back: "+j.Blocked)
 		}
 	}

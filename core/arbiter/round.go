@@ -100,11 +100,16 @@ func (a *Arbiter) timeouts() {
 			}
 			a.over(l, "not taken up by the host")
 			j.fails++
+			j.blocked = a.now // if the host has a reason, it stands again
 			j.Note = fmt.Sprintf("the host did not start it %s within %s", where, a.cfg.TakeUp)
 			if j.fails > 1 {
 				j.backoff = a.now.Add(min(a.cfg.TakeUp<<min(j.fails, 8), backoffMost))
 			}
 			a.changed.Jobs = append(a.changed.Jobs, j)
+		case l.State == Ending && j.State == cluster.Running && !a.reclaimable(j):
+			// Its owner took the permission back; the host would refuse.
+			l.State, l.Warned = Held, ""
+			a.renew(l, a.cfg.Lease)
 		case l.State == Reserved && a.now.After(l.Deadline):
 			a.over(l, "its GPUs could not be gathered in time")
 			j.Note = fmt.Sprintf("nodes were kept free for it for %s in vain", a.cfg.GatherLimit)
@@ -162,7 +167,7 @@ func (a *Arbiter) claimed(node string, match func(*Lease) bool) int {
 
 // wants says whether a job bids in a round now.
 func (a *Arbiter) wants(j *Job) bool {
-	return !j.done && j.App != nil && j.State == cluster.Pending && j.Blocked == "" &&
+	return !j.done && j.App != nil && j.State == cluster.Pending && !a.heldBack(j) &&
 		j.Lease == nil && !a.now.Before(j.backoff) && !j.Eligible.After(a.now) && j.Shape.Count() > 0
 }
 

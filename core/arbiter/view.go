@@ -24,7 +24,7 @@ const (
 func (a *Arbiter) waiting() []*Job {
 	var out []*Job
 	for _, j := range a.list() {
-		if !j.done && j.App != nil && j.State == cluster.Pending && j.Blocked == "" &&
+		if !j.done && j.App != nil && j.State == cluster.Pending && !a.heldBack(j) &&
 			(j.Lease == nil || j.Lease.State == Reserved) {
 			out = append(out, j)
 		}
@@ -160,7 +160,7 @@ func (a *Arbiter) Explain(id string) (Explanation, bool) {
 		if j.Lease != nil && j.Lease.State == Ending {
 			e.Why = "must leave: " + j.Lease.Warned
 		}
-	case j.Blocked != "":
+	case a.heldBack(j):
 		e.Why = "not ours to start yet: " + j.Blocked
 	case j.App == nil:
 		e.Why = "just arrived"

@@ -141,6 +141,7 @@ type Job struct {
 	State       JobState
 	Outcome     Outcome
 	Blocked     string // why the host itself holds it, or ""
+	BlockedOld  bool   // Blocked is from when the host last looked at the job
 	Submit      time.Time
 	Eligible    time.Time
 	Start       time.Time

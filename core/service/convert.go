@@ -36,7 +36,7 @@ func snapshotOf(in *pb.Snapshot) *cluster.Snapshot {
 func jobOf(j *pb.Job, nodes []*pb.Node) cluster.Job {
 	out := cluster.Job{
 		ID: j.Id, Gang: j.Gang, Array: j.Array, UID: j.Uid, User: plain(j.User), Account: plain(j.Account), Partition: plain(j.Partition), Name: plain(j.Name),
-		Weight: max(j.Share, 0), State: cluster.JobState(min(j.State, pb.Job_ENDED)), Outcome: outcomeOf(j.Outcome), Blocked: plain(j.Blocked),
+		Weight: max(j.Share, 0), State: cluster.JobState(min(j.State, pb.Job_ENDED)), Outcome: outcomeOf(j.Outcome), Blocked: plain(j.Blocked), BlockedOld: j.BlockedGuess,
 		Submit: unix(j.SubmitS), Eligible: unix(j.EligibleS), Start: unix(j.StartS), End: unix(j.EndS),
 		Limit: time.Duration(j.LimitS) * time.Second, Restarts: int(j.Restarts), Requeueable: j.Requeueable,
 		MoreTasks: int(min(j.MoreTasks, 1e6)), AnyNode: j.AnyNode, Hint: hintOf(j.Comment),

@@ -166,8 +166,8 @@ func hintDuration(v string) (time.Duration, error) {
 
 func hintFraction(v string) (float64, error) {
 	f, err := strconv.ParseFloat(v, 64)
-	if err != nil || !(f > 0 && f <= 1) {
-		return 0, fmt.Errorf("must be a number above 0 and at most 1, such as 0.43")
+	if err != nil || !(f >= 1e-4 && f <= 1) {
+		return 0, fmt.Errorf("must be a number above 0 and at most 1, such as 0.43 (0.0001 is the least)")
 	}
 	return f, nil
 }

@@ -239,7 +239,6 @@ func (a *Arbiter) Step(now time.Time, snap *cluster.Snapshot) Decision {
 	a.now = now
 	a.changed = Decision{}
 	a.observe(snap)
-	a.fluid.Advance(now, a.gpus())
 	a.refer()
 	a.timeouts()
 	a.promote()

@@ -20,6 +20,7 @@ func (a *Arbiter) gather(m *market) {
 			return
 		}
 	}
+	tried, ends := 0, a.endings(false)
 	for _, b := range m.bids {
 		for _, g := range b.Gangs {
 			j := m.byJob[g.ID]
@@ -27,7 +28,10 @@ func (a *Arbiter) gather(m *market) {
 				j.Shape.Count() < 2 || a.now.Sub(j.since) < a.cfg.GatherAfter {
 				continue
 			}
-			on, ready := a.soonest(j, false)
+			if tried++; tried > gatherTries {
+				return
+			}
+			on, ready := a.soonest(j, ends)
 			if on == nil || ready.After(a.now.Add(a.cfg.GatherLimit)) {
 				continue
 			}
@@ -39,9 +43,45 @@ func (a *Arbiter) gather(m *market) {
 	}
 }
 
-// soonest finds the nodes on which the job could start first, and when; with
-// reclaims it counts on leases that can end.
-func (a *Arbiter) soonest(j *Job, reclaims bool) ([]cluster.Share, time.Time) {
+// gatherTries bounds the gangs that are looked at after one round.
+const gatherTries = 16
+
+// endings is what is expected to come free on each node, the soonest first.
+type endings map[string][]ending
+
+type ending struct {
+	at   time.Time
+	gpus int
+}
+
+// endings lists when held GPUs are expected back; with reclaims it counts on
+// leases that can end. Grants that have not started are negative, at once.
+func (a *Arbiter) endings(reclaims bool) endings {
+	out := endings{}
+	for _, l := range a.leases {
+		e := ending{at: a.now}
+		switch l.State {
+		case Reserved:
+			continue
+		case Held, Ending:
+			e.at = a.endOf(l, reclaims)
+		}
+		for _, s := range l.On {
+			e.gpus = s.GPUs
+			if l.State == Granted {
+				e.gpus = -s.GPUs
+			}
+			out[s.Node] = append(out[s.Node], e)
+		}
+	}
+	for _, list := range out {
+		slices.SortFunc(list, func(x, y ending) int { return cmp.Or(x.at.Compare(y.at), cmp.Compare(x.gpus, y.gpus)) })
+	}
+	return out
+}
+
+// soonest finds the nodes on which the job could start first, and when.
+func (a *Arbiter) soonest(j *Job, ends endings) ([]cluster.Share, time.Time) {
 	type candidate struct {
 		node  string
 		ready time.Time
@@ -63,7 +103,7 @@ func (a *Arbiter) soonest(j *Job, reclaims bool) ([]cluster.Share, time.Time) {
 		if node.State != cluster.NodeUp || total < per || g.Eligible != nil && !g.Eligible(name) {
 			continue
 		}
-		if ready, ok := a.readyAt(node, per, j.Shape.Exclusive, reclaims); ok {
+		if ready, ok := a.readyAt(node, per, j.Shape.Exclusive, ends[name]); ok {
 			all = append(all, candidate{name, ready})
 		}
 	}
@@ -94,24 +134,10 @@ func (a *Arbiter) soonest(j *Job, reclaims bool) ([]cluster.Share, time.Time) {
 
 // readyAt is when the node is expected to have so many GPUs free, as its
 // running jobs end or their leases do. False if never for sure.
-func (a *Arbiter) readyAt(node *cluster.Node, gpus int, whole, reclaims bool) (time.Time, bool) {
-	type ending struct {
-		at   time.Time
-		gpus int
-	}
-	var ends []ending
-	free := freeOf(node) - a.claimed(node.Name, func(l *Lease) bool { return l.State == Granted })
-	for _, l := range a.leases {
-		for _, s := range l.On {
-			if s.Node == node.Name && l.State != Granted && l.State != Reserved {
-				ends = append(ends, ending{a.endOf(l, reclaims), s.GPUs})
-			}
-		}
-	}
-	slices.SortFunc(ends, func(x, y ending) int { return x.at.Compare(y.at) })
-	ready := a.now
+func (a *Arbiter) readyAt(node *cluster.Node, gpus int, whole bool, ends []ending) (time.Time, bool) {
+	free, ready := freeOf(node), a.now
 	for _, e := range ends {
-		if free >= gpus && !whole {
+		if free >= gpus && !whole && e.gpus > 0 {
 			break
 		}
 		free += e.gpus

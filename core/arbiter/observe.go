@@ -22,6 +22,7 @@ const historyRuns = 20
 // requeued or ended, and what that means for their leases.
 func (a *Arbiter) observe(snap *cluster.Snapshot) {
 	a.observeNodes(snap.Nodes)
+	a.fluid.Advance(a.now, a.gpus()) // before who comes now is in it
 	seen := make(map[string]bool, len(snap.Jobs))
 	jobs := slices.Clone(snap.Jobs)
 	slices.SortStableFunc(jobs, func(x, y cluster.Job) int {
@@ -39,11 +40,33 @@ func (a *Arbiter) observe(snap *cluster.Snapshot) {
 			a.forget(j)
 		}
 	}
+	a.reconcile()
 	for app := range a.moved {
 		a.revise(app)
 	}
 	clear(a.moved)
 	a.closeApps()
+}
+
+// reconcile withdraws grants whose GPUs a job took that the host started without
+// one: from an old table, or while it had forgotten us.
+func (a *Arbiter) reconcile() {
+	left := map[string]int{}
+	for _, l := range a.live() {
+		if l.State != Granted || l.Anywhere {
+			continue
+		}
+		for _, s := range l.On {
+			if _, ok := left[s.Node]; !ok && a.nodes[s.Node] != nil {
+				left[s.Node] = freeOf(a.nodes[s.Node])
+			}
+			if left[s.Node] -= s.GPUs; left[s.Node] < 0 {
+				left[s.Node] += s.GPUs
+				a.over(l, "its GPUs on "+s.Node+" were taken")
+				break
+			}
+		}
+	}
 }
 
 func (a *Arbiter) observeNodes(nodes []cluster.Node) {
@@ -104,6 +127,10 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 	j.Job = *in
 	if j.done { // requeued by its owner or an admin after it had ended
 		j.done, j.report = false, nil
+		if j.App != nil {
+			j.App.Ended = time.Time{}
+			a.dirty[j.App] = true
+		}
 		a.stir()
 	}
 	if in.Restarts > was.Restarts {
@@ -143,7 +170,11 @@ func (a *Arbiter) count(j *Job) {
 		if j.Start.After(from) {
 			from = j.Start
 		}
-		if d := a.now.Sub(from); d > 0 {
+		until := a.now
+		if !j.End.IsZero() && j.End.Before(until) {
+			until = j.End
+		}
+		if d := until.Sub(from); d > 0 {
 			level := cluster.SpanOf(j.On, a.rack)
 			j.Attained += time.Duration(float64(d) * fairness.Speed(j.Hint, level))
 		}
@@ -224,7 +255,8 @@ func (a *Arbiter) join(j *Job) {
 // what changed in its app's work.
 func (a *Arbiter) estimate(j *Job) {
 	e := fairness.Judge(&j.Job, j.report, a.history[like(&j.Job)])
-	if e != j.Estimate {
+	moved := (e.Total - j.Estimate.Total).Abs()
+	if e.Source != j.Estimate.Source || moved > j.Estimate.Total/20 {
 		j.Estimate = e
 		if j.First.Source == "" {
 			j.First = e
@@ -241,24 +273,28 @@ func like(j *cluster.Job) string {
 	return fmt.Sprintf("%d/%s/%d", j.UID, j.Name, j.Shape.Count())
 }
 
-// revise compares the app's work with what the virtual schedule was told.
-func (a *Arbiter) revise(app *App) {
-	var work, par float64
+// workOf is the app's work in GPU-seconds, done and to come, as estimated, and
+// the GPUs it could use at once.
+func workOf(app *App) (work, par float64) {
 	for _, j := range app.jobs {
-		n := float64(j.Shape.Count() * (1 + j.MoreTasks))
 		if j.done {
 			work += float64(j.Shape.Count()) * j.Attained.Seconds()
 			continue
 		}
+		n := float64(j.Shape.Count() * (1 + j.MoreTasks))
 		work += n * max(j.Estimate.Total, j.Attained).Seconds()
 		par += n
 	}
+	return work, par
+}
+
+// revise tells the virtual schedule of what changed in the app's work.
+func (a *Arbiter) revise(app *App) {
+	work, par := workOf(app)
 	if _, ok := a.fluid.State(app.ID); !ok {
 		a.fluid.Add(app.ID, app.Entity, app.Weight, work, par)
-	} else if d := work - app.work; d > 1 || d < -1 || par > 0 {
-		a.fluid.Revise(app.ID, d, par)
 	} else {
-		return
+		a.fluid.Revise(app.ID, work-app.work, par)
 	}
 	app.work = work
 }
@@ -302,15 +338,18 @@ func (a *Arbiter) running(j *Job) {
 // end closes a job and its lease.
 func (a *Arbiter) end(j *Job, how cluster.Outcome) {
 	a.count(j)
-	j.done, j.State, j.Outcome = true, cluster.Ended, how
 	if j.End.IsZero() || j.End.After(a.now) {
 		j.End = a.now
 	}
+	if ran := j.End.Sub(j.Start); j.Restarts == 0 && !j.Start.IsZero() && ran > j.Attained {
+		j.Attained = ran // it ran while nobody looked
+	}
+	j.done, j.State, j.Outcome = true, cluster.Ended, how
 	a.changed.Jobs = append(a.changed.Jobs, j)
 	if j.Lease != nil {
 		a.over(j.Lease, string(how))
 	}
-	if how == cluster.Completed {
+	if how == cluster.Completed && j.Attained > 0 {
 		a.Remember(&j.Job, fairness.Run{Took: j.Attained, Limit: j.Limit})
 	}
 	a.stir()
@@ -344,6 +383,7 @@ func (a *Arbiter) forget(j *Job) {
 		return
 	}
 	app.jobs = slices.DeleteFunc(app.jobs, func(o *Job) bool { return o == j })
+	app.work -= float64(j.Shape.Count()) * j.Attained.Seconds() // done, and told
 	state, ok := a.fluid.State(app.ID)
 	if len(app.jobs) == 0 && (!ok || state.Left == 0) {
 		a.fluid.Remove(app.ID)

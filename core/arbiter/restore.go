@@ -75,7 +75,7 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 	a.ids, a.last = s.IDs, s.Last
 	for _, sa := range s.Apps {
 		app := sa.App
-		app.work = sa.Work
+		app.work = 0 // told so far, of the jobs that are still known
 		a.apps[app.ID] = &app
 		if sa.Fluid.Entity != "" {
 			a.fluid.Restore(app.ID, sa.Fluid)
@@ -88,6 +88,9 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 		if j.App != nil {
 			j.App.jobs = append(j.App.jobs, j)
 		}
+	}
+	for _, app := range a.apps {
+		app.work, _ = workOf(app)
 	}
 	for i := range s.Leases {
 		l := s.Leases[i]

@@ -110,6 +110,10 @@ func (a *Arbiter) timeouts() {
 			// Its owner took the permission back; the host would refuse.
 			l.State, l.Warned = Held, ""
 			a.renew(l, a.cfg.Lease)
+		case l.State == Ending && a.now.Before(l.Deadline) && !a.promised(l):
+			// Who won its GPUs is gone; it has had its warning for nothing.
+			l.State, l.Warned = Held, ""
+			a.renew(l, a.cfg.Lease)
 		case l.State == Reserved && a.now.After(l.Deadline):
 			a.over(l, "its GPUs could not be gathered in time")
 			j.Note = fmt.Sprintf("nodes were kept free for it for %s in vain", a.cfg.GatherLimit)
@@ -129,21 +133,43 @@ func (a *Arbiter) timeouts() {
 	}
 }
 
+// promised says whether anybody waits for GPUs of the lease's nodes.
+func (a *Arbiter) promised(l *Lease) bool {
+	for _, o := range a.leases {
+		if o.State == Reserved && slices.ContainsFunc(o.On, func(s cluster.Share) bool {
+			return slices.ContainsFunc(l.On, func(t cluster.Share) bool { return s.Node == t.Node })
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // promote announces reserved leases whose GPUs have become free.
 func (a *Arbiter) promote() {
+	waits := map[string]bool{} // gangs of which a part is not ready
+	var ready []*Lease
 	for _, l := range a.live() {
 		if l.State != Reserved {
 			continue
 		}
-		ready := true
+		gang, free := a.jobs[l.Job].Gang, true
 		for _, s := range l.On {
 			n := a.nodes[s.Node]
 			if n == nil || freeOf(n)-a.claimed(s.Node, func(o *Lease) bool { return o.State == Granted }) < s.GPUs ||
 				a.jobs[l.Job].Shape.Exclusive && n.CPUsUsed > 0 {
-				ready = false
+				free = false
 			}
 		}
-		if ready {
+		if free {
+			ready = append(ready, l)
+			l.State = Granted // so that the next one counts it
+		} else if gang != "" {
+			waits[gang] = true
+		}
+	}
+	for _, l := range ready {
+		if l.State = Reserved; !waits[a.jobs[l.Job].Gang] {
 			l.State, l.Granted, l.Deadline = Granted, a.now, a.now.Add(a.cfg.TakeUp)
 			a.changed.Leases = append(a.changed.Leases, l)
 		}
@@ -168,7 +194,7 @@ func (a *Arbiter) claimed(node string, match func(*Lease) bool) int {
 // wants says whether a job bids in a round now.
 func (a *Arbiter) wants(j *Job) bool {
 	return !j.done && j.App != nil && j.State == cluster.Pending && !a.heldBack(j) &&
-		j.Lease == nil && !a.now.Before(j.backoff) && !j.Eligible.After(a.now) && j.Shape.Count() > 0
+		j.Lease == nil && !a.now.Before(j.backoff) && j.Shape.Count() > 0
 }
 
 // reclaimable says whether a lease can end under the job.
@@ -181,6 +207,10 @@ func (a *Arbiter) reclaimable(j *Job) bool {
 	}
 	return false
 }
+
+// largeMost is how many gangs larger than all that is free an app may bring
+// before the rest of its queue is looked at no further.
+const largeMost = 16
 
 // market is what one round works on.
 type market struct {
@@ -224,7 +254,7 @@ func (a *Arbiter) auction() {
 		for _, p := range w.Places {
 			m.placed[p.Gang], m.length[p.Gang] = p, length
 		}
-		rec := m.bidRecord(w.App)
+		rec := &m.record.Bids[slices.IndexFunc(m.bids[:in], func(b auction.Bid) bool { return b.App == w.App })]
 		rec.Payment, rec.After = w.Payment, w.Rho
 	}
 	for i := 0; i < in; i++ {
@@ -234,6 +264,7 @@ func (a *Arbiter) auction() {
 	m.tighten()
 	m.widen()
 	a.settle(m)
+	a.promote()
 	a.gather(m)
 }
 
@@ -245,13 +276,22 @@ func (a *Arbiter) expired() map[*Lease]bool {
 		if l.State != Held || a.now.Before(l.Expires) {
 			continue
 		}
-		if j := a.jobs[l.Job]; a.reclaimable(j) && j.State == cluster.Running {
+		if j := a.jobs[l.Job]; a.reclaimable(j) && j.State == cluster.Running && a.onOffer(l) {
 			out[l] = true
 		} else {
 			a.renew(l, a.cfg.Lease)
 		}
 	}
 	return out
+}
+
+// onOffer says whether the lease's GPUs could go to others: those of a node
+// that takes nothing new could not.
+func (a *Arbiter) onOffer(l *Lease) bool {
+	return !slices.ContainsFunc(l.On, func(s cluster.Share) bool {
+		n := a.nodes[s.Node]
+		return n == nil || n.State != cluster.NodeUp
+	})
 }
 
 func (a *Arbiter) renew(l *Lease, length time.Duration) {
@@ -288,15 +328,24 @@ func (a *Arbiter) market(expired map[*Lease]bool) *market {
 	for app := range byApp {
 		slices.SortFunc(byApp[app], func(x, y auction.Gang) int { return cmp.Compare(x.ID, y.ID) })
 	}
-	wanted := map[*App]int{}
+	wanted, large := map[*App]int{}, map[*App]int{}
+	begun := map[string]bool{}
 	siblings := a.whole()
 	for _, j := range a.list() {
 		// An app cannot use more than is free: the rest of its queue stays out.
-		if !a.wants(j) || !siblings[j.Gang] || wanted[j.App] > free {
+		if !a.wants(j) || !siblings[j.Gang] {
+			continue
+		}
+		if full := wanted[j.App] > free || large[j.App] > largeMost; full && !begun[j.Gang] {
 			continue
 		}
 		m.byJob[j.ID] = j
-		wanted[j.App] += j.Shape.Count()
+		begun[j.Gang] = j.Gang != ""
+		if n := j.Shape.Count(); n <= free {
+			wanted[j.App] += n
+		} else {
+			large[j.App]++
+		}
 		byApp[j.App] = append(byApp[j.App], a.gang(j))
 	}
 	a.ids.Round++
@@ -368,7 +417,7 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 	out := make([]auction.Node, 0, len(a.nodes))
 	index := map[string]int{}
 	for _, n := range a.nodes {
-		if n.State != cluster.NodeUp || n.Exclusive {
+		if n.State != cluster.NodeUp {
 			continue
 		}
 		o := auction.Node{Name: n.Name, Rack: n.Rack, CPUs: -1, MemMiB: -1, Idle: n.CPUsUsed == 0}
@@ -379,8 +428,12 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 			o.MemMiB = n.MemMiB - n.MemUsed
 		}
 		for _, g := range n.GPUs {
-			o.GPUs = append(o.GPUs, cluster.GPUs{Type: g.Type, Total: max(g.Total-g.Used, 0)})
-			o.Real += max(g.Total-g.Used, 0)
+			free := max(g.Total-g.Used, 0)
+			if n.Exclusive { // one job has the rest of it, too
+				free, o.CPUs, o.MemMiB = 0, min(o.CPUs, 0), min(o.MemMiB, 0)
+			}
+			o.GPUs = append(o.GPUs, cluster.GPUs{Type: g.Type, Total: free})
+			o.Real += free
 		}
 		index[n.Name] = len(out)
 		out = append(out, o)
@@ -400,15 +453,6 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 	claim(func(l *Lease) bool { return l.State == Granted || l.State == Reserved }, -1)
 	claim(func(l *Lease) bool { return expired[l] }, +1)
 	return out
-}
-
-func (m *market) bidRecord(app string) *BidRecord {
-	for i := range m.record.Bids {
-		if m.record.Bids[i].App == app {
-			return &m.record.Bids[i]
-		}
-	}
-	return &BidRecord{}
 }
 
 // leftovers gives what is free after the auction to whoever can use it, the
@@ -466,8 +510,8 @@ func (m *market) widen() {
 
 // settle turns placements into leases: renewals, grants, endings.
 func (a *Arbiter) settle(m *market) {
-	for _, b := range m.bids {
-		rec := m.bidRecord(b.App)
+	for i, b := range m.bids {
+		rec := &m.record.Bids[i]
 		rate := b.Base
 		for _, g := range b.Gangs {
 			p, won := m.placed[g.ID]

@@ -38,7 +38,7 @@ func (a *Arbiter) waiting() []*Job {
 // sentences makes the waiting jobs' reasons, at most every sentencesEvery.
 func (a *Arbiter) sentences() []Wait {
 	queue := a.waiting()
-	if !a.told.IsZero() && a.now.Sub(a.told) < sentencesEvery && len(queue) == len(a.waits) {
+	if !a.told.IsZero() && a.now.Sub(a.told) < sentencesEvery && min(len(queue), sentencesMost) == len(a.waits) {
 		return a.waits
 	}
 	a.told = a.now
@@ -198,7 +198,7 @@ func (a *Arbiter) claimedAll() int {
 // come free if it is first in line, the latest when all ranked before it have
 // been served at the cluster's full rate.
 func (a *Arbiter) startRange(j *Job, queue []*Job) [2]time.Time {
-	on, ready := a.soonest(j, true)
+	on, ready := a.soonest(j, a.endings(true))
 	if on == nil {
 		return [2]time.Time{}
 	}

@@ -259,7 +259,7 @@ func (w *world) command(d *datadriven.TestData) string {
 			id := num("id", 1) + i
 			j := simJob{takes: span("takes", "1h") + time.Duration(i)*span("more", "0s")}
 			j.ID, j.User, j.Limit, j.Requeueable = strconv.Itoa(id), arg("user", "alice"), span("limit", "24h"), true
-			j.Array, j.Account = arg("array", ""), arg("account", "")
+			j.Array, j.Account, j.Gang = arg("array", ""), arg("account", ""), arg("gang", "")
 			j.Shape = cluster.Shape{NodesMin: num("nodes", 1), NodesMax: num("most", 0), GPUsPerNode: num("per_node", 0), GPUs: num("gpus", 0)}
 			j.Hint = cluster.Hint{App: arg("app", ""), Runtime: span("says", j.takes.String()), Checkpoint: span("checkpoint", "0s"), Model: arg("model", "")}
 			w.submit(j)

@@ -217,7 +217,9 @@ func (s *Space) Widen(g *Gang, have Placement) Placement {
 func (s *Space) placeHeld(g *Gang) (Placement, bool) {
 	for _, sh := range g.Held {
 		i, ok := s.index[sh.Node]
-		if !ok || s.nodes[i].free(g.Shape.Type) < sh.GPUs {
+		w := needs(g.Shape, sh.GPUs, len(g.Held))
+		if !ok || s.nodes[i].free(g.Shape.Type) < sh.GPUs ||
+			s.nodes[i].CPUs >= 0 && s.nodes[i].CPUs < w.cpus || s.nodes[i].MemMiB >= 0 && s.nodes[i].MemMiB < w.mem {
 			return Placement{}, false
 		}
 	}
@@ -385,12 +387,9 @@ func (s *Space) move(g *Gang, sh cluster.Share, nodes, sign int) {
 		t.Used -= sign * step
 		left -= step
 	}
-	if len(g.Held) > 0 {
-		// What the running job holds was put on offer with it: GPUs that it
-		// keeps are not among the really free ones.
-		return
+	if len(g.Held) == 0 { // what a running job keeps is not really free
+		n.Real = max(n.Real+sign*sh.GPUs, 0)
 	}
-	n.Real = max(n.Real+sign*sh.GPUs, 0)
 	w := needs(g.Shape, sh.GPUs, nodes)
 	if n.CPUs >= 0 {
 		n.CPUs += sign * w.cpus

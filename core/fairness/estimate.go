@@ -53,7 +53,7 @@ func Judge(j *cluster.Job, report *Report, past []Run) Estimate {
 	e := Estimate{guessed, Guess}
 	switch {
 	case report != nil && report.Progress > 0 && report.Attained > 0:
-		e = Estimate{time.Duration(float64(report.Attained) / report.Progress), Reported}
+		e = Estimate{seconds(report.Attained.Seconds() / report.Progress), Reported}
 	case report != nil && report.Remaining > 0:
 		e = Estimate{report.Attained + report.Remaining, Reported}
 	case j.Hint.Runtime > 0:
@@ -63,8 +63,9 @@ func Judge(j *cluster.Job, report *Report, past []Run) Estimate {
 	case j.Limit > 0:
 		e = Estimate{j.Limit, Limit}
 	}
-	if j.Limit > 0 && e.Total > j.Limit && e.Source != Reported {
-		e.Total = j.Limit
+	// A job that was requeued may run longer in all than its limit.
+	if most := j.Limit * time.Duration(1+j.Restarts); j.Limit > 0 && e.Total > most {
+		e.Total = most
 	}
 	return e
 }

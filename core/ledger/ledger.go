@@ -36,6 +36,9 @@ const (
 	// Apps, jobs and leases stay: they are what later estimates and audits need.
 	keepDetail = 90 * 24 * time.Hour
 	pruneEvery = 24 * time.Hour
+	// checkMost is the size in bytes above which the whole file is not read at
+	// every start; SQLite still notices damage where it comes across it.
+	checkMost = 256 << 20
 )
 
 // Ledger is an open ledger file. One process at a time holds it. Write may be
@@ -90,6 +93,9 @@ func (l *Ledger) open() error {
 		return err
 	}
 	l.db.SetMaxOpenConns(4)
+	if st, err := os.Stat(l.path); err == nil && st.Size() > checkMost {
+		return l.migrate()
+	}
 	var sound string
 	if err := l.db.QueryRow("PRAGMA quick_check(1)").Scan(&sound); err != nil {
 		return fmt.Errorf("not a ledger, or damaged: %w; move it away to start afresh", err)
@@ -237,7 +243,8 @@ func (w *writer) app(s arbiter.SavedApp) {
 	a := &s.App
 	w.exec("INSERT OR REPLACE INTO app VALUES (?,?,?,?,?,?,?,?,?,?,?)", a.ID, a.Entity, a.User, a.Weight, a.Order,
 		micros(a.Submit), micros(a.Reference), micros(a.Ended), a.Rho, s.Work, string(fluid))
-	w.exec("INSERT INTO rho VALUES (?,?,?)", a.ID, micros(w.at), a.Rho)
+	w.exec(`INSERT INTO rho SELECT ?1, ?2, ?3 WHERE abs(?3 - coalesce(
+		(SELECT rho FROM rho WHERE app = ?1 ORDER BY at DESC LIMIT 1), -1)) > 0.02 * ?3`, a.ID, micros(w.at), a.Rho)
 }
 
 func (w *writer) job(j *arbiter.Job) {

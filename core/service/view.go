@@ -18,19 +18,33 @@ import (
 )
 
 // viewMost bounds what one query returns.
-const viewMost = 10000
+const (
+	viewMost   = 10000
+	roundsMost = 200
+)
 
 // View implements bridge.Core. Under the host's PrivateData, users other than
 // root and the host daemon's see only what is their own.
 func (s *Service) View(_ context.Context, uid uint32, v *pb.View) ([]byte, error) {
+	show, err := s.filter(uid)
+	if err != nil {
+		return nil, err
+	}
+	// What is in the ledger is read without holding up decisions.
+	switch {
+	case v.Name == "rounds":
+		out, err := s.rounds(int(min(v.Limit, roundsMost)), show)
+		return answer(out, err)
+	case v.Name == "leases" && v.Limit > 0:
+		out, err := s.pastLeases(int(min(v.Limit, viewMost)), show)
+		return answer(out, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.arb == nil {
-		return nil, status.Error(codes.Unavailable, "the ledger cannot be written: see the core's log")
+		return nil, errUnwritable
 	}
-	show := s.filter(uid)
 	var out any
-	var err error
 	switch v.Name {
 	case "status", "internals":
 		out = s.status(show, v.Name == "internals")
@@ -39,12 +53,16 @@ func (s *Service) View(_ context.Context, uid uint32, v *pb.View) ([]byte, error
 	case "explain":
 		out, err = s.explain(v.Job, show)
 	case "leases":
-		out, err = s.leases(int(min(v.Limit, viewMost)), show)
-	case "rounds":
-		out, err = s.rounds(int(min(v.Limit, viewMost)), show)
+		out = s.leases(show)
 	default:
 		err = status.Errorf(codes.InvalidArgument, "unknown view %q", v.Name)
 	}
+	return answer(out, err)
+}
+
+var errUnwritable = status.Error(codes.Unavailable, "the ledger cannot be written: see the core's log")
+
+func answer(out any, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +70,14 @@ func (s *Service) View(_ context.Context, uid uint32, v *pb.View) ([]byte, error
 }
 
 // filter says which apps the caller may see: by the uid of any of its jobs.
-func (s *Service) filter(uid uint32) func(app string) bool {
+func (s *Service) filter(uid uint32) (func(app string) bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.arb == nil {
+		return nil, errUnwritable
+	}
 	if uid == 0 || uid == s.owner || s.host == nil || !s.host.PrivateJobs {
-		return func(string) bool { return true }
+		return func(string) bool { return true }, nil
 	}
 	mine := map[string]bool{}
 	for _, a := range s.arb.State().Apps {
@@ -64,7 +87,7 @@ func (s *Service) filter(uid uint32) func(app string) bool {
 			}
 		}
 	}
-	return func(app string) bool { return mine[app] }
+	return func(app string) bool { return mine[app] }, nil
 }
 
 func (s *Service) status(show func(string) bool, internals bool) bridge.Status {
@@ -168,16 +191,18 @@ func stateOf(j *arbiter.Job) string {
 	return [...]string{"pending", "running", "suspended", "completing", "ended"}[j.State]
 }
 
-func (s *Service) leases(limit int, show func(string) bool) ([]bridge.Lease, error) {
+func (s *Service) leases(show func(string) bool) []bridge.Lease {
 	out := []bridge.Lease{}
-	if limit == 0 {
-		for _, l := range s.arb.State().Leases {
-			if show(l.App) {
-				out = append(out, leaseView(l))
-			}
+	for _, l := range s.arb.State().Leases {
+		if show(l.App) {
+			out = append(out, leaseView(l))
 		}
-		return out, nil
 	}
+	return out
+}
+
+func (s *Service) pastLeases(limit int, show func(string) bool) ([]bridge.Lease, error) {
+	out := []bridge.Lease{}
 	stored, err := s.led.Leases(limit)
 	for i := range stored {
 		if show(stored[i].App) {

@@ -111,6 +111,13 @@ type Bid struct {
 	Places  []Share `json:"places,omitempty"`
 }
 
+// Holder is an app with GPUs.
+type Holder struct {
+	App  string  `json:"app"`
+	Rho  float64 `json:"rho"`
+	GPUs int     `json:"gpus"`
+}
+
 // Explain is why a job waits and when it will run.
 type Explain struct {
 	Job       string     `json:"job"`
@@ -123,6 +130,7 @@ type Explain struct {
 	Rank      int        `json:"rank,omitempty"`
 	Of        int        `json:"rank_of,omitempty"`
 	Outbid    []Bid      `json:"outbid_by,omitempty"`
+	HeldBy    []Holder   `json:"held_by,omitempty"`
 	NextRound *time.Time `json:"next_round,omitempty"`
 	Earliest  *time.Time `json:"start_earliest,omitempty"`
 	Latest    *time.Time `json:"start_latest,omitempty"`

@@ -140,7 +140,7 @@ func TestNoGrantNoStart(t *testing.T) {
 	big := sbatch(t, c, "alice", "sleep 300", "-N4", "--gres=gpu:8", "-t10")
 	wait(t, c, big, running)
 	late := sbatch(t, c, "bob", "sleep 5", "--gres=gpu:4", "-t5")
-	reason := regexp.MustCompile(`^Themis: rho [0-9.]+, rank 1 of 1; outbid by .+ \(rho [0-9.]+\); next auction by [0-9:]+`)
+	reason := regexp.MustCompile(`^Themis: rho [0-9.]+, rank 1 of 1; .+ \(rho [0-9.]+\) holds 32 of 32 GPUs; next auction by [0-9:]+`)
 	eventually(t, func() string {
 		out := strings.TrimSpace(run(t, c, "squeue", "-h", "-j", late, "-o", "%200R"))
 		if !reason.MatchString(strings.Trim(out, "()")) {
@@ -156,11 +156,11 @@ func TestNoGrantNoStart(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	e := view[bridge.Explain](t, c, "explain", late)
-	if e.State != "pending" || e.Rank != 1 || e.Rho <= 0 || len(e.Outbid) == 0 || e.NextRound == nil || len(e.Advice) == 0 || e.Earliest == nil {
+	if e.State != "pending" || e.Rank != 1 || e.Rho <= 0 || len(e.HeldBy) == 0 || e.NextRound == nil || len(e.Advice) == 0 || e.Earliest == nil {
 		t.Errorf("explain says %+v", e)
 	}
 	text, err := c.Themis("explain", late)
-	if err != nil || !strings.Contains(text, "outbid by") || !strings.Contains(text, "would help") {
+	if err != nil || !strings.Contains(text, "GPUs held by") || !strings.Contains(text, "would help") {
 		t.Errorf("explain: %v\n%s", err, text)
 	}
 	for _, args := range [][]string{{"status"}, {"status", "--internals"}, {"apps"}, {"leases"}, {"leases", "--last", "5"}, {"rounds"}} {
@@ -173,7 +173,26 @@ func TestNoGrantNoStart(t *testing.T) {
 	}
 	cpu := sbatch(t, c, "bob", "sleep 1", "-n1")
 	wait(t, c, cpu, completed)
+	// Another round is held; who lost in it learns to whom.
+	rival := sbatch(t, c, "carol", "sleep 5", "-N4", "--gres=gpu:8", "-t9", "--comment=themis: runtime=9m")
+	eventually(t, func() string {
+		if out, err := c.Themis("explain", rival); err != nil || !strings.Contains(out, "rank  ") {
+			return fmt.Sprintf("not ranked yet: %v %s", err, out)
+		}
+		return ""
+	})
 	run(t, c, "scancel", big)
+	eventually(t, func() string {
+		said := ""
+		for _, id := range []string{late, rival} {
+			if e := view[bridge.Explain](t, c, "explain", id); len(e.Outbid) == 1 && strings.Contains(e.Why, "outbid by") {
+				return ""
+			} else {
+				said += fmt.Sprintf("explain says %+v\n", e)
+			}
+		}
+		return said
+	})
 	wait(t, c, late, completed)
 	checkLeases(t, c, 8)
 }
@@ -185,12 +204,14 @@ func TestLateArrival(t *testing.T) {
 trap 'echo $step >step.$SLURM_JOB_ID' TERM
 while ((step < 40)); do sleep 1 & wait $!; step=$((step + 1)); done`
 	play := func(c *privateslurm.Cluster) (early, late time.Duration) {
+		begin := time.Now()
 		first := sbatch(t, c, "alice", script, "--array=1-4", "--gres=gpu:7", "--requeue", "-t5", "--comment=themis: runtime=40s checkpoint=1s")
 		wait(t, c, first+"_4", running)
+		arrival := time.Now()
 		second := sbatch(t, c, "bob", "sleep 8", "-N2", "--gres=gpu:4", "-t5", "--comment=themis: runtime=8s")
-		late = took(t, wait(t, c, second, completed))
+		late = ended(t, wait(t, c, second, completed)).Sub(arrival)
 		for i := 1; i <= 4; i++ {
-			early = max(early, took(t, wait(t, c, fmt.Sprintf("%s_%d", first, i), completed)))
+			early = max(early, ended(t, wait(t, c, fmt.Sprintf("%s_%d", first, i), completed)).Sub(begin))
 		}
 		return early, late
 	}
@@ -215,17 +236,14 @@ while ((step < 40)); do sleep 1 & wait $!; step=$((step + 1)); done`
 	}
 }
 
-// took is the time from a job's submission to its end.
-func took(t *testing.T, j map[string]string) time.Duration {
+// ended is when a job ended, to the second.
+func ended(t *testing.T, j map[string]string) time.Time {
 	t.Helper()
-	parse := func(key string) time.Time {
-		at, err := time.ParseInLocation("2006-01-02T15:04:05", j[key], time.Local)
-		if err != nil {
-			t.Fatalf("%s of job %s: %v", key, j["JobId"], err)
-		}
-		return at
+	at, err := time.ParseInLocation("2006-01-02T15:04:05", j["EndTime"], time.Local)
+	if err != nil {
+		t.Fatalf("EndTime of job %s: %v", j["JobId"], err)
 	}
-	return parse("EndTime").Sub(parse("SubmitTime"))
+	return at
 }
 
 // TestGangBehindStream: two whole nodes for one gang, though 1-GPU jobs never

@@ -210,6 +210,7 @@ type Arbiter struct {
 	last    *Round
 	told    time.Time // when Waits was made
 	waits   []Wait
+	held    map[*App]int // GPUs by app when Waits was made
 	dirty   map[*App]bool
 	moved   map[*App]bool // apps whose work may have changed
 	going   int           // apps that have not ended

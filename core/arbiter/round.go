@@ -522,7 +522,7 @@ func (a *Arbiter) settle(m *market) {
 			for _, s := range p.On {
 				rec.Won += s.GPUs
 			}
-			rec.Places = append(rec.Places, p.On...)
+			rec.Places = merge(rec.Places, p.On)
 			if rec.Payment == 0 {
 				rec.Payment = 1
 			}
@@ -552,6 +552,18 @@ func (a *Arbiter) settle(m *market) {
 	a.changed.Round = m.record
 	a.last = m.record
 	a.told = time.Time{}
+}
+
+// merge adds shares to a list that names each node once.
+func merge(list, more []cluster.Share) []cluster.Share {
+	for _, s := range more {
+		if i := slices.IndexFunc(list, func(x cluster.Share) bool { return x.Node == s.Node }); i >= 0 {
+			list[i].GPUs += s.GPUs
+		} else {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // winner names an app that won GPUs on a node of the lease.

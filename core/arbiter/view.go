@@ -41,7 +41,7 @@ func (a *Arbiter) sentences() []Wait {
 	if !a.told.IsZero() && a.now.Sub(a.told) < sentencesEvery && min(len(queue), sentencesMost) == len(a.waits) {
 		return a.waits
 	}
-	a.told = a.now
+	a.told, a.held = a.now, a.holders()
 	a.waits = make([]Wait, 0, min(len(queue), sentencesMost))
 	ranks, next := ranksOf(queue), a.next()
 	for _, j := range queue[:min(len(queue), sentencesMost)] {
@@ -71,8 +71,10 @@ func (a *Arbiter) sentence(j *Job, rank, of int, next time.Time) string {
 	case a.now.Before(j.backoff):
 		return s + fmt.Sprintf("; stepped back until %s: %s", j.backoff.Format("15:04:05"), j.Note)
 	}
-	if w := a.outbidBy(j.App); w != nil {
-		s += fmt.Sprintf("; outbid by %s (rho %.2f)", w.App, w.Rho)
+	if w := a.outbid(j); len(w) > 0 {
+		s += fmt.Sprintf("; outbid by %s (rho %.2f)", w[0].App, w[0].Rho)
+	} else if h := a.holder(j.App); h != nil {
+		s += fmt.Sprintf("; %s (rho %.2f) holds %d of %d GPUs", h.ID, h.Rho, a.held[h], a.gpus())
 	}
 	if !next.IsZero() {
 		s += "; next auction by " + next.Format("15:04:05")
@@ -82,19 +84,42 @@ func (a *Arbiter) sentence(j *Job, rank, of int, next time.Time) string {
 	return s
 }
 
-// outbidBy is the best-off winner of the last round: the one to beat.
-func (a *Arbiter) outbidBy(app *App) *BidRecord {
-	if a.last == nil {
+// outbid returns the others that won in the last round, the best-off first,
+// if the job already waited then.
+func (a *Arbiter) outbid(j *Job) []BidRecord {
+	if a.last == nil || a.last.At.Before(j.since) {
 		return nil
 	}
-	var best *BidRecord
-	for i := range a.last.Bids {
-		r := &a.last.Bids[i]
-		if r.Won > 0 && r.App != app.ID && (best == nil || r.Rho < best.Rho) {
-			best = r
+	var out []BidRecord
+	for _, r := range a.last.Bids {
+		if r.Won > 0 && r.App != j.App.ID {
+			out = append(out, r)
 		}
 	}
-	return best
+	slices.SortStableFunc(out, func(x, y BidRecord) int { return cmp.Compare(x.Rho, y.Rho) })
+	return out
+}
+
+// holders counts each app's GPUs under leases.
+func (a *Arbiter) holders() map[*App]int {
+	held := map[*App]int{}
+	for _, l := range a.leases {
+		if app := a.apps[l.App]; app != nil && l.State != Reserved {
+			held[app] += l.gpus()
+		}
+	}
+	return held
+}
+
+// holder is the other app that holds most GPUs, nil if none does.
+func (a *Arbiter) holder(app *App) *App {
+	var most *App
+	for h, n := range a.held {
+		if h != app && (most == nil || n > a.held[most] || n == a.held[most] && h.Order < most.Order) {
+			most = h
+		}
+	}
+	return most
 }
 
 // next is when the next round is expected at the latest: an event settles, a
@@ -125,7 +150,8 @@ type Explanation struct {
 	Rank   int // of its app among the waiting apps, from 1; 0 if it does not wait
 	Of     int
 	Why    string
-	Outbid []BidRecord // winners of the last round, worst rho first
+	Outbid []BidRecord // who won in the last round, the best-off first
+	Held   []BidRecord // who holds GPUs, most first: App, Rho, Won
 	Last   *Round
 	Next   time.Time    // of the next round, or zero
 	Starts [2]time.Time // range of the expected start, or zeros
@@ -170,14 +196,15 @@ func (a *Arbiter) Explain(id string) (Explanation, bool) {
 		queue := a.waiting()
 		ranks := ranksOf(queue)
 		e.Rank, e.Of = ranks[j.App], len(ranks)
+		a.held = a.holders()
 		e.Why = a.sentence(j, e.Rank, e.Of, e.Next)
-		if a.last != nil {
-			for _, r := range a.last.Bids {
-				if r.Won > 0 && r.App != j.App.ID {
-					e.Outbid = append(e.Outbid, r)
-				}
-			}
+		e.Outbid = a.outbid(j)
+		for app, n := range a.held {
+			e.Held = append(e.Held, BidRecord{App: app.ID, Rho: app.Rho, Won: n})
 		}
+		slices.SortFunc(e.Held, func(x, y BidRecord) int {
+			return cmp.Or(cmp.Compare(y.Won, x.Won), cmp.Compare(x.App, y.App))
+		})
 		e.Starts = a.startRange(j, queue)
 		e.Advice = a.advice(j, e.Free)
 	}

@@ -177,6 +177,11 @@ func (s *Service) explain(id string, show func(string) bool) (*bridge.Explain, e
 			v.Outbid = append(v.Outbid, bidView(r))
 		}
 	}
+	for _, r := range e.Held {
+		if show(r.App) {
+			v.HeldBy = append(v.HeldBy, bridge.Holder{App: r.App, Rho: r.Rho, GPUs: r.Won})
+		}
+	}
 	if j.Lease != nil {
 		l := leaseView(j.Lease)
 		v.Lease = &l

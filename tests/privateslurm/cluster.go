@@ -21,6 +21,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -59,6 +60,8 @@ type Cluster struct {
 	build        string
 	stockPlugins string
 	sup          *supervisor
+	closing      sync.Once
+	closed       error // by the first Close
 }
 
 // errPortTaken tells that another process was faster.
@@ -297,10 +300,13 @@ func (c *Cluster) end(daemon string, sig syscall.Signal, timeout time.Duration) 
 // Close stops slurmctld in order, kills the rest, jobs included, and removes
 // the folder. It may be called twice.
 func (c *Cluster) Close() error {
-	if c.ControllerPID() != 0 {
-		c.end("slurmctld", syscall.SIGTERM, 10*time.Second)
-	}
-	return c.sup.close(c.opt.Keep)
+	c.closing.Do(func() {
+		if c.ControllerPID() != 0 {
+			c.end("slurmctld", syscall.SIGTERM, 10*time.Second)
+		}
+		c.closed = c.sup.close(c.opt.Keep)
+	})
+	return c.closed
 }
 
 // waitIdle returns once every node is idle.

@@ -29,6 +29,9 @@ func newExplain(a *app) *cobra.Command {
 	}
 }
 
+// linesMost bounds the apps that are listed; --json has all.
+const linesMost = 5
+
 func printExplain(e *bridge.Explain) {
 	line := func(name, format string, args ...any) {
 		fmt.Printf("%-12s %s\n", name, fmt.Sprintf(format, args...))
@@ -47,12 +50,11 @@ func printExplain(e *bridge.Explain) {
 	if e.NextRound != nil && e.State == "pending" {
 		line("next auction", "%s", clock(e.NextRound))
 	}
-	for i, b := range e.Outbid {
-		if i == 5 {
-			line("", "and %d more", len(e.Outbid)-i)
-			break
-		}
-		line(map[bool]string{true: "outbid by"}[i == 0], "%s: rho %.2f, won %d GPUs on %s", b.App, b.Rho, b.Won, places(b.Places))
+	for i, b := range e.Outbid[:min(len(e.Outbid), linesMost)] {
+		line([]string{"outbid by", ""}[min(i, 1)], "%s: rho %.2f, won %d GPUs on %s", b.App, b.Rho, b.Won, places(b.Places))
+	}
+	for i, h := range e.HeldBy[:min(len(e.HeldBy), linesMost)] {
+		line([]string{"GPUs held by", ""}[min(i, 1)], "%s: rho %.2f, %d GPUs", h.App, h.Rho, h.GPUs)
 	}
 	line("run time", "%s, from its %s; %s done", span(e.Estimate), e.Source, span(e.Attained))
 	if l := e.Lease; l != nil {

@@ -53,10 +53,10 @@ func newRounds(a *app) *cobra.Command {
 				if !r.Exact {
 					how = fmt.Sprintf("within %.3f of the best", r.Bound-r.Welfare)
 				}
-				fmt.Printf("round %d at %s: %d GPUs on offer, %d apps, log welfare %.3f (%s), %.1f ms\n", r.ID, clock(&r.At), r.Free, r.Apps, r.Welfare, how, r.Took*1e3)
-				table("  APP IN RHO AFTER WANTED WON LEASE_SHARE GPUS", func(row func(...any)) {
+				fmt.Printf("round %d at %s: %d GPUs on offer, apps: %d, log welfare %.3f (%s), %.1f ms\n", r.ID, clock(&r.At), r.Free, r.Apps, r.Welfare, how, r.Took*1e3)
+				table("APP IN RHO AFTER WANTED WON LEASE_SHARE GPUS", func(row func(...any)) {
 					for _, b := range r.Bids {
-						row("  "+b.App, map[bool]string{true: "yes", false: "rest"}[b.In], b.Rho, b.After, b.Wanted, b.Won, b.Payment, places(b.Places))
+						row(b.App, map[bool]string{true: "yes", false: "rest"}[b.In], b.Rho, b.After, b.Wanted, b.Won, b.Payment, places(b.Places))
 					}
 				})
 			}

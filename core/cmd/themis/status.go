@@ -39,7 +39,7 @@ func printStatus(s *bridge.Status) {
 		dash(s.Cluster), s.Nodes, s.GPUs, s.GPUsUsed, s.GPUsWon, s.Running, s.Waiting, s.MaxRho)
 	fmt.Printf("next auction: %s", clock(s.NextRound))
 	if r := s.LastRound; r != nil {
-		fmt.Printf("; last: round %d at %s, %d GPUs for %d apps", r.ID, clock(&r.At), r.Free, r.Apps)
+		fmt.Printf("; last: round %d at %s, %d GPUs on offer", r.ID, clock(&r.At), r.Free)
 	}
 	fmt.Println()
 	if s.SeenAgo > 30 {

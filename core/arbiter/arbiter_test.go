@@ -8,9 +8,9 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios plays testdata/*.txt; -rewrite takes what happens as expected.
+// TestScenarios plays testdata/scenario/*.txt; -rewrite takes what happens as expected.
 func TestScenarios(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scenario", func(t *testing.T, path string) {
 		w := newWorld(t.Fatalf)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			return w.command(d)

@@ -274,6 +274,11 @@ func (w *world) command(d *datadriven.TestData) string {
 			j.Blocked = arg("blocked", "")
 		}
 		w.deaf = arg("host", "") == "deaf"
+	case "force": // the host starts a job without asking
+		j := w.job(arg("job", ""))
+		j.State, j.Start, j.On = cluster.Running, w.now, []cluster.Share{{Node: arg("node", ""), GPUs: j.Shape.Count()}}
+		n := w.node(arg("node", ""))
+		n.GPUs[0].Used += j.Shape.Count()
 	case "cancel":
 		j := w.job(arg("job", ""))
 		w.leave(j)

@@ -131,8 +131,11 @@ func TestUnwritableLedger(t *testing.T) {
 	if _, err := db.Exec("DROP TRIGGER full"); err != nil {
 		t.Fatal(err)
 	}
-	if d := observe(t, s, seen(pb.Job_PENDING)); len(d.Grants) != 1 {
-		t.Errorf("once there is room again: %v", d)
+	d := observe(t, s, seen(pb.Job_PENDING))
+	var stored []bridge.Lease
+	view(t, s, 0, &pb.View{Name: "leases", Limit: 9}, &stored)
+	if len(d.Grants) != 1 || len(stored) != 1 || stored[0].ID != d.Grants[0].Lease {
+		t.Errorf("once there is room again %v is announced, %v is stored", d.Grants, stored)
 	}
 }
 

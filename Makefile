@@ -48,7 +48,7 @@ plugins: shim
 demo: build ## a cluster of fake GPUs, some jobs, and what the auction makes of them
 	$(GO) run ./tests/demo
 
-test: build ## everything that must pass, in about half an hour
+test: build ## everything that must pass, in about a quarter of an hour
 	@GO="$(GO)" tests/run-all
 
 test-slurm: build ## Slurm's own tests on stock plugins and on ours, side by side
@@ -58,8 +58,11 @@ bench: build ## measurements; results in build/bench
 	@mkdir -p $(BUILD)/bench
 	$(GO) run ./tests/bench -out $(BUILD)/bench
 
-soak: build ## the long tests: crashes, faults and leaks, for hours
-	$(GO) test -tags 'e2e soak' -count=1 -timeout 24h -p 1 -v ./tests/...
+soak: build ## the long ones: 1,000 kills of the core, 20,000 random histories, fuzzing
+	THEMIS_KILLS=1000 $(GO) test -tags e2e -count=1 -timeout 3h -run TestCoreKilled -v ./tests
+	$(GO) test -count=1 -timeout 3h -run 'Properties|Oracle|Promises|SmallSteps|MaxMin|Matter' ./core/auction ./core/fairness ./core/arbiter -rapid.checks=20000
+	$(GO) test -run xxx -fuzz FuzzHint -fuzztime 20m ./bridge
+	$(GO) test -run xxx -fuzz FuzzConfig -fuzztime 20m ./core/service
 
 proto: ## regenerate bridge/pb after a change of themis.proto
 	@command -v protoc >/dev/null || { echo "protoc is not installed" >&2; exit 1; }
@@ -72,22 +75,17 @@ install: ## put it into Slurm's folders; DESTDIR= and PREFIX=/usr as usual
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(SLURM_PLUGIN_DIR) $(DESTDIR)$(PREFIX)/share/doc/themis
 	install -m 755 $(BUILD)/bin/themis $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(addprefix $(BUILD)/lib/,$(PLUGINS) libthemis.so) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
-	install -m 644 $(wildcard etc/*.toml etc/*.conf etc/*.example) LICENSE LICENSES/* $(DESTDIR)$(PREFIX)/share/doc/themis/
-	@for page in etc/man/*.[1-8]; do \
-	  [ -e "$$page" ] || continue; \
-	  install -D -m 644 "$$page" "$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}"; \
-	done
-	@for unit in etc/*.service; do \
-	  [ -e "$$unit" ] || continue; \
-	  install -D -m 644 "$$unit" "$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}"; \
-	done
+	install -m 644 etc/themis.toml etc/slurm.conf.example LICENSE LICENSES/* $(DESTDIR)$(PREFIX)/share/doc/themis/
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 etc/themis.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
 
 uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/themis
 	rm -f $(addprefix $(DESTDIR)$(SLURM_PLUGIN_DIR)/,$(PLUGINS) libthemis.so)
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/themis
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/themis.1 $(DESTDIR)$(PREFIX)/share/man/man1/themis-*.1
-	@for unit in etc/*.service; do rm -f "$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}"; done
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/themis.service
 
 clean: ## remove build/ but for Slurm's source
 	find $(BUILD) -mindepth 1 -maxdepth 1 ! -name 'slurm-src' ! -name 'slurm-build' -exec rm -rf {} + 2>/dev/null || true

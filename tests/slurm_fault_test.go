@@ -115,20 +115,24 @@ func TestLeasesFollow(t *testing.T) {
 	checkLeases(t, c, 8)
 }
 
-// TestCoreKilled kills the core 50 times at random instants while jobs come and
+// TestCoreKilled kills the core 50 times (THEMIS_KILLS) at random instants while jobs come and
 // go: slurmctld lives, all jobs run once, no GPU is ever under two leases, and
 // no grant is lost.
 func TestCoreKilled(t *testing.T) {
-	c := start(t, privateslurm.Options{})
+	c := start(t, privateslurm.Options{Conf: "MinJobAge=86400"})
 	controller := c.ControllerPID()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	steady := sbatch(t, c, "carol", "sleep 400", "--gres=gpu:2", "-t20")
+	steady := sbatch(t, c, "carol", "sleep 10000", "--gres=gpu:2", "-t300")
 	wait(t, c, steady, running)
 	var ids []string
-	for kills := 0; kills < 50; {
-		if len(ids) < 60 {
+	want := 50
+	if n, err := strconv.Atoi(os.Getenv("THEMIS_KILLS")); err == nil { // make soak
+		want = n
+	}
+	for kills := 0; kills < want; {
+		if len(ids) < want+10 {
 			ids = append(ids, sbatch(t, c, []string{"alice", "bob"}[len(ids)%2], "sleep 1", fmt.Sprintf("--gres=gpu:%d", 1+rnd.IntN(8)), "-t1"))
 		}
 		time.Sleep(time.Duration(rnd.IntN(600)) * time.Millisecond)
@@ -149,7 +153,7 @@ func TestCoreKilled(t *testing.T) {
 	}
 	checkLeases(t, c, 8)
 	granted := map[string]int{}
-	for _, l := range view[[]bridge.Lease](t, c, "leases", "--last", "1000") {
+	for _, l := range view[[]bridge.Lease](t, c, "leases", "--last", "10000") {
 		granted[l.Job]++
 		if l.State == "over" && l.Reason != "completed" {
 			t.Errorf("lease %d of job %s ended: %s", l.ID, l.Job, l.Reason)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"themis/core/cluster"
+	"themis/core/fairness"
 )
 
 // sentencesEvery bounds how often the reasons of waiting jobs are rewritten
@@ -256,6 +257,9 @@ func (a *Arbiter) advice(j *Job, free int) []string {
 	if s := j.Estimate.Source; s == "limit" || s == "guess" {
 		out = append(out, `its run time is taken from the time limit; declare it: --comment="themis: runtime=2h"`)
 	}
+	if m := j.Hint.Model; m != "" && !slices.Contains(fairness.Models(), m) {
+		out = append(out, fmt.Sprintf("model=%s is not known, so its placement is valued as usual; known are %s, or say place=1,.9,.7,.5", m, strings.Join(fairness.Models(), ", ")))
+	}
 	if !a.reclaimable(j) && a.cfg.Reclaim == ReclaimDeclared {
 		out = append(out, `no lease can end under it; if it checkpoints, say so: --comment="themis: checkpoint=10m"`)
 	}
@@ -320,9 +324,3 @@ func (l *Lease) GPUs() int { return l.gpus() }
 
 // Nodes names the lease's nodes, joined by commas.
 func (l *Lease) Nodes() string { return nodeList(l.On) }
-
-// Key is the app's name without the mark of a later life ("#2").
-func (app *App) Key() string {
-	key, _, _ := strings.Cut(app.ID, "#")
-	return key
-}

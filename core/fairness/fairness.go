@@ -9,7 +9,6 @@
 package fairness
 
 import (
-	"math"
 	"time"
 )
 
@@ -64,18 +63,4 @@ func (o Outlook) Rho(rate float64) float64 {
 // Final is the rho of an app that has ended.
 func Final(submit, end, reference time.Time) float64 {
 	return max(end.Sub(submit).Seconds(), 1e-3) / max(reference.Sub(submit), minIdeal).Seconds()
-}
-
-// Jain is Jain's index of fairness of the values, 1 when all are equal. It is
-// 0 for none.
-func Jain(values []float64) float64 {
-	var sum, squares float64
-	for _, v := range values {
-		sum += v
-		squares += v * v
-	}
-	if squares == 0 || math.IsNaN(squares) {
-		return 0
-	}
-	return sum * sum / (float64(len(values)) * squares)
 }

@@ -431,23 +431,6 @@ func (l *Ledger) bids(round uint64) ([]arbiter.BidRecord, error) {
 	}, "SELECT * FROM bid WHERE round = ? ORDER BY rho DESC, app", round)
 }
 
-// EndedApp is the final account of an app.
-type EndedApp struct {
-	ID            string
-	Submit, Ended time.Time
-	Rho           float64
-}
-
-// Ended returns the apps that have ended, newest first.
-func (l *Ledger) Ended(limit int) ([]EndedApp, error) {
-	return collect(l.db, func(rows *sql.Rows) (e EndedApp, err error) {
-		var submit, ended sql.NullInt64
-		err = rows.Scan(&e.ID, &submit, &ended, &e.Rho)
-		e.Submit, e.Ended = fromMicros(submit), fromMicros(ended)
-		return e, err
-	}, "SELECT id, submit, ended, rho FROM app WHERE ended IS NOT NULL ORDER BY ended DESC LIMIT ?", limit)
-}
-
 func collect[T any](db *sql.DB, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
 	rows, err := db.Query(query, args...)
 	if err != nil {

@@ -202,6 +202,15 @@ func TestListen(t *testing.T) {
 	if _, err := Listen(file); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("a plain file was replaced: %v", err)
 	}
+	if os.Getuid() == 0 {
+		theirs := t.TempDir()
+		if err := os.Chown(theirs, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Listen(filepath.Join(theirs, "s")); err == nil || !strings.Contains(err.Error(), "belongs to uid 65534") {
+			t.Errorf("a stranger's folder was used: %v", err)
+		}
+	}
 	socket, _ := serveAt(t)
 	if _, err := Listen(socket); err == nil || !strings.Contains(err.Error(), "another core") {
 		t.Errorf("a live socket was replaced: %v", err)

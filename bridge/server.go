@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -64,6 +65,9 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("socket folder: %w", err)
 	}
+	if err := ownFolder(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
 	if st, err := os.Lstat(path); err == nil {
 		if st.Mode()&os.ModeSocket == 0 {
 			return nil, fmt.Errorf("socket %s: a file that is no socket is in the way", path)
@@ -86,6 +90,18 @@ func Listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	return lis, nil
+}
+
+// ownFolder refuses a folder in which somebody else could put a socket of theirs.
+func ownFolder(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return fmt.Errorf("socket folder %s: %w", dir, err)
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("socket folder %s belongs to uid %d: it must be root's or uid %d's", dir, st.Uid, os.Geteuid())
+	}
+	return nil
 }
 
 // NewServer makes the server for a Listen socket; the caller runs Serve on it.

@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -17,20 +18,41 @@ import (
 // Zero values mean "not declared".
 type Hint struct {
 	App        string        // jobs of one user with the same app are one app
-	Runtime    time.Duration // of the whole job at its full size
+	Runtime    time.Duration // of the whole job at its smallest form (-N's least)
 	Remaining  time.Duration // of a running job
 	Progress   float64       // share of its work that a running job has done, (0,1]
 	Checkpoint time.Duration // how often it saves its state; it may then be reclaimed
 	Model      string        // names a known sensitivity to placement
 	Place      []float64     // speed in a slot, on a machine, in a rack, in the cluster
+	Speedup    []Point       // speed by number of GPUs, GPUs rising
+	Order      string        // how an app divides what it wins: one of orders
+}
+
+// Point is a point of a speed curve: how fast a job is with so many GPUs.
+// Between two points the curve is linear, beyond the last it is flat.
+type Point struct {
+	GPUs  int // 1 to gpusMost
+	Speed float64
 }
 
 // hintForm ends every refusal: the right form is shown where the wrong one is.
-const hintForm = `; the form is: themis: app=NAME runtime=3h checkpoint=10m model=vgg16 (separated by spaces)`
+const hintForm = `; the form is: themis: app=NAME runtime=3h checkpoint=10m model=vgg16 speedup=1:1,2:1.9,4:3.5 (separated by spaces)`
 
 // hintMost bounds names and values, so that nothing a user wrote grows without
 // bound in tables and on screens.
 const hintMost = 64
+
+// The bounds of a speed curve. One of pointsMost points with 8 digits each
+// leaves room for the other keys in the 1,024 bytes that Slurm gives a comment.
+const (
+	pointsMost = 32
+	gpusMost   = 1 << 16
+	linearSlip = 1e-6 // relative: what rounding may add to a linear curve
+)
+
+// orders are the ways in which an app may divide what it wins among its jobs:
+// as submitted (the default), by remaining run time, by GPUs.
+var orders = []string{"submit", "short", "long", "small", "large"}
 
 var hintKeys = map[string]func(*Hint, string) error{
 	"app":        func(h *Hint, v string) (err error) { h.App, err = hintName(v); return },
@@ -40,6 +62,8 @@ var hintKeys = map[string]func(*Hint, string) error{
 	"checkpoint": func(h *Hint, v string) (err error) { h.Checkpoint, err = hintDuration(v); return },
 	"progress":   func(h *Hint, v string) (err error) { h.Progress, err = hintFraction(v); return },
 	"place":      hintPlace,
+	"speedup":    hintSpeedup,
+	"order":      hintOrder,
 }
 
 // ParseHint finds and reads the hint in a job's comment or tag. The hint begins
@@ -189,6 +213,68 @@ func hintPlace(h *Hint, v string) error {
 		last = f
 		h.Place = append(h.Place, f)
 	}
+	return nil
+}
+
+func hintSpeedup(h *Hint, v string) error {
+	if v == "" {
+		return fmt.Errorf("needs at least 1 point GPUS:SPEED")
+	}
+	parts := strings.Split(v, ",")
+	if len(parts) > pointsMost {
+		return fmt.Errorf("has more than %d points; a few are enough, what is between is interpolated", pointsMost)
+	}
+	for i, part := range parts {
+		p, err := hintPoint(part)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			if err := p.follows(h.Speedup[i-1], h.Speedup[0]); err != nil {
+				return err
+			}
+		}
+		h.Speedup = append(h.Speedup, p)
+	}
+	return nil
+}
+
+// hintPoint reads 4:3.5. ParseFloat would take 0x1p2, 1_0, 1e3 and Inf too.
+func hintPoint(v string) (Point, error) {
+	gpus, speed, found := strings.Cut(v, ":")
+	if !found {
+		return Point{}, fmt.Errorf("%s is not a point GPUS:SPEED", quote(v))
+	}
+	n, err := strconv.ParseUint(gpus, 10, 32)
+	if err != nil || n < 1 || n > gpusMost {
+		return Point{}, fmt.Errorf("%s GPUs: must be a whole number from 1 to %d", quote(gpus), gpusMost)
+	}
+	f, err := strconv.ParseFloat(speed, 64)
+	if err != nil || strings.Trim(speed, "0123456789.") != "" || f == 0 {
+		return Point{}, fmt.Errorf("speed %s: must be a plain number above 0, such as 3.5", quote(speed))
+	}
+	return Point{GPUs: int(n), Speed: f}, nil
+}
+
+// follows tells whether p may stand after the point last on a curve that
+// begins with first.
+func (p Point) follows(last, first Point) error {
+	switch {
+	case p.GPUs <= last.GPUs:
+		return fmt.Errorf("%d GPUs after %d: the numbers of GPUs must rise", p.GPUs, last.GPUs)
+	case p.Speed < last.Speed:
+		return fmt.Errorf("is a curve that falls, from %g with %d GPUs to %g with %d: it may rise or stay", last.Speed, last.GPUs, p.Speed, p.GPUs)
+	case p.Speed/first.Speed > float64(p.GPUs)/float64(first.GPUs)*(1+linearSlip):
+		return fmt.Errorf("is faster than linear: from %g with %d GPUs to %g with %d", first.Speed, first.GPUs, p.Speed, p.GPUs)
+	}
+	return nil
+}
+
+func hintOrder(h *Hint, v string) error {
+	if !slices.Contains(orders, v) {
+		return fmt.Errorf("is none of %s", strings.Join(orders, ", "))
+	}
+	h.Order = v
 	return nil
 }
 

@@ -119,12 +119,23 @@ type Share struct {
 // Hint is what a job's user declared. Zero values mean "not declared".
 type Hint struct {
 	App        string
-	Runtime    time.Duration // of the whole job, at its full size
+	Runtime    time.Duration // of the whole job, at its smallest form (-N's least)
 	Remaining  time.Duration // from when it was said
 	Progress   float64       // share of the work done when it was said, (0,1]
 	Checkpoint time.Duration // how often it saves its state
 	Model      string
 	Place      []float64 // S by Level: speed as a fraction of that within a slot
+	Speedup    []SpeedPoint
+	Order      string // how an app divides what it wins: "submit", "short", "long", "small", "large"
+}
+
+// SpeedPoint is a point of a job's speed curve: how fast it is with so many
+// GPUs. In a curve GPUs rise, speeds do not fall, and none is faster than
+// linear from the first point. Between two points the curve is linear, beyond
+// the last it is flat.
+type SpeedPoint struct {
+	GPUs  int     // at least 1
+	Speed float64 // above 0, finite
 }
 
 // Job is one gang as the host sees it now.

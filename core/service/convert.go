@@ -99,8 +99,12 @@ func hintOf(comment string) cluster.Hint {
 	if err != nil {
 		return cluster.Hint{}
 	}
-	return cluster.Hint{App: h.App, Runtime: h.Runtime, Remaining: h.Remaining, Progress: h.Progress,
-		Checkpoint: h.Checkpoint, Model: h.Model, Place: h.Place}
+	out := cluster.Hint{App: h.App, Runtime: h.Runtime, Remaining: h.Remaining, Progress: h.Progress,
+		Checkpoint: h.Checkpoint, Model: h.Model, Place: h.Place, Order: h.Order}
+	for _, p := range h.Speedup {
+		out.Speedup = append(out.Speedup, cluster.SpeedPoint(p))
+	}
+	return out
 }
 
 func outcomeOf(o pb.Job_Outcome) cluster.Outcome {

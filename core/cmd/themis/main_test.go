@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -27,11 +28,49 @@ func TestRestate(t *testing.T) {
 		{"themis: app=x progress=0.2", "remaining=2h", "themis: app=x remaining=2h"},
 		{`{"a":"themis: app=x progress=0.2","b":1}`, "progress=0.3", `{"a":"themis: app=x progress=0.3","b":1}`},
 		{"http://themis:80/", "progress=1", "http://themis:80/; themis: progress=1"},
+		{"themis: runtime=3h progress=0.2", "runtime=4h", "themis: runtime=4h"},
+		{"themis: progress=0.2", "checkpoint=10m", "themis: progress=0.2 checkpoint=10m"},
+		{"themis: app=x progress=0.2", "speedup=1:1,2:1.9", "themis: app=x progress=0.2 speedup=1:1,2:1.9"},
+		{"x;themis: speedup=1:1,2:1.9 remaining=2h; y", "speedup=1:1,8:6.1", "x;themis: remaining=2h speedup=1:1,8:6.1; y"},
+		{"themis: place=1,.9 order=short", "place=1,.8,.5", "themis: order=short place=1,.8,.5"},
+		{"themis: order=short", "order=large", "themis: order=large"},
 	}
 	for _, c := range cases {
 		if got := restate(c.comment, []string{c.said}); got != c.want {
 			t.Errorf("%q and %s: got %q, want %q", c.comment, c.said, got, c.want)
 		}
+		if _, err := bridge.ParseHint(c.want); err != nil {
+			t.Errorf("%q: %v", c.want, err)
+		}
+	}
+}
+
+// TestReport reports for a job of a made-up scontrol, which keeps the comment in
+// a file.
+func TestReport(t *testing.T) {
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "comment")
+	script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nshow) echo \"JobId=7 Comment=$(cat %s) Power=\" ;;\nupdate) echo \"${3#comment=}\" >%s ;;\nesac\n", kept, kept)
+	if err := os.WriteFile(filepath.Join(dir, "scontrol"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kept, []byte("themis: app=x runtime=3h"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for _, args := range []string{"--progress 0.2 --speedup 1:1,2:1.5", "--speedup 1:1,2:1.9,4:3.5 --place 1,.9,.7", "--order short"} {
+		if _, err := command(t, append([]string{"report", "--job", "7"}, strings.Fields(args)...)...); err != nil {
+			t.Errorf("report %s: %v", args, err)
+		}
+	}
+	comment, err := os.ReadFile(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := bridge.Hint{App: "x", Runtime: 3 * time.Hour, Progress: 0.2, Place: []float64{1, .9, .7},
+		Speedup: []bridge.Point{{GPUs: 1, Speed: 1}, {GPUs: 2, Speed: 1.9}, {GPUs: 4, Speed: 3.5}}, Order: "short"}
+	if got, err := bridge.ParseHint(string(comment)); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%q: got %+v, %v; want %+v", comment, got, err, want)
 	}
 }
 
@@ -120,6 +159,7 @@ func TestCommands(t *testing.T) {
 	for args, code := range map[string]int{
 		"explain 99 --socket " + socket: exitNoJob, "explain": exitUsage, "nonsense": exitUsage, "status --colour": exitUsage,
 		"status --socket " + dir + "/none": exitNoCore, "report --job 1": exitUsage, "report --job 1 --progress 7": exitUsage,
+		"report --job 1 --speedup 8:1,4:2": exitUsage, "report --job 1 --order fifo": exitUsage,
 		"serve --check --config " + dir: exitFailed,
 	} {
 		if _, err := command(t, strings.Fields(args)...); err == nil || exitCode(err) != code || describe(err) == "" {

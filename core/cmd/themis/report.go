@@ -19,14 +19,18 @@ func newReport(a *app) *cobra.Command {
 	var job string
 	var dryRun bool
 	values := map[string]*string{}
-	keys := []string{"progress", "remaining", "runtime", "checkpoint"}
+	keys := []string{"progress", "remaining", "runtime", "checkpoint", "speedup", "place", "order"}
 	c := &cobra.Command{
 		Use:   "report",
-		Short: "tell the auction how far a running job is",
-		Long: "report restates what a job declared, from inside the job or from outside. It is carried by\n" +
+		Short: "tell the auction how far a running job is, or how it speeds up",
+		Long: "report restates what a job declared, from inside the job or from outside, as often as more is\n" +
+			"known: a tuner may give a new curve at any time. What is not restated stays, but for --progress\n" +
+			"and --remaining, of which the latest counts, and which a new --runtime clears. It is carried by\n" +
 			"'scontrol update job comment', so only those who may change the job can report for it.",
-		Example: "  themis report --progress 0.43            # inside the job: $SLURM_JOB_ID says which\n  themis report --job 1234 --remaining 2h10m",
-		Args:    exactly(),
+		Example: "  themis report --progress 0.43            # inside the job: $SLURM_JOB_ID says which\n" +
+			"  themis report --job 1234 --remaining 2h10m\n" +
+			"  themis report --job 1234 --speedup 1:1,2:1.9,4:3.5,8:6.1",
+		Args: exactly(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if job == "" {
 				return usageError{errors.New("no job: give --job, or run it inside one (SLURM_JOB_ID)")}
@@ -38,7 +42,7 @@ func newReport(a *app) *cobra.Command {
 				}
 			}
 			if len(said) == 0 {
-				return usageError{errors.New("nothing to report: give --progress, --remaining, --runtime or --checkpoint")}
+				return usageError{errors.New("nothing to report: give one of --" + strings.Join(keys, ", --"))}
 			}
 			if _, err := bridge.ParseHint("themis: " + strings.Join(said, " ")); err != nil {
 				return usageError{err}
@@ -49,7 +53,9 @@ func newReport(a *app) *cobra.Command {
 	c.Flags().StringVar(&job, "job", os.Getenv("SLURM_JOB_ID"), "job id")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "print the new comment, change nothing")
 	usage := map[string]string{"progress": "share of the work done, above 0 and at most 1", "remaining": "time left, such as 2h10m",
-		"runtime": "time of the whole job", "checkpoint": "how often it saves its state"}
+		"runtime": "time of the whole job at its smallest form", "checkpoint": "how often it saves its state",
+		"speedup": "speed by number of GPUs, such as 1:1,2:1.9,4:3.5", "place": "speed in a slot, on a machine, in a rack, in the cluster, such as 1,.9,.7,.5",
+		"order": "which of an app's jobs come first in what it wins: submit, short, long, small or large"}
 	for _, k := range keys {
 		values[k] = c.Flags().String(k, "", usage[k])
 	}
@@ -98,10 +104,13 @@ func restate(comment string, said []string) string {
 		}
 		return strings.TrimSpace(comment + " themis: " + strings.Join(said, " "))
 	}
-	replaced := map[string]bool{"progress": true, "remaining": true} // one truth at a time
+	replaced := map[string]bool{}
 	for _, s := range said {
 		key, _, _ := strings.Cut(s, "=")
 		replaced[key] = true
+	}
+	if replaced["progress"] || replaced["remaining"] || replaced["runtime"] { // one truth at a time
+		replaced["progress"], replaced["remaining"] = true, true
 	}
 	var words []string
 	for _, w := range strings.Fields(comment[from+len("themis:") : to]) {

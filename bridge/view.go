@@ -88,27 +88,37 @@ type Lease struct {
 
 // Round is one auction.
 type Round struct {
-	ID      uint64    `json:"round"`
-	At      time.Time `json:"at"`
-	Free    int       `json:"gpus_on_offer"`
-	Apps    int       `json:"apps"`
-	Welfare float64   `json:"welfare"` // sum of log(1/rho) of the participants
-	Bound   float64   `json:"bound"`   // no allocation has more
-	Exact   bool      `json:"exact"`
-	Took    float64   `json:"took_s"`
-	Bids    []Bid     `json:"bids"`
+	ID           uint64    `json:"round"`
+	At           time.Time `json:"at"`
+	Free         int       `json:"gpus_on_offer"`
+	Apps         int       `json:"apps"`         // that wanted GPUs
+	Participants int       `json:"participants"` // of these, those that bid in the auction
+	Welfare      float64   `json:"welfare"`      // sum of weight * log(1/rho) of the participants
+	Bound        float64   `json:"bound"`        // no allocation has more
+	Exact        bool      `json:"exact"`
+	Took         float64   `json:"took_s"`
+	Bids         []Bid     `json:"bids"`
 }
 
 // Bid is one app's part in a round.
 type Bid struct {
-	App     string  `json:"app"`
-	In      bool    `json:"participant"`
-	Rho     float64 `json:"rho"`
-	After   float64 `json:"rho_after"`
-	Wanted  int     `json:"gpus_wanted"`
-	Won     int     `json:"gpus_won"`
-	Payment float64 `json:"payment"` // share of a full lease that was left
-	Places  []Share `json:"places,omitempty"`
+	App    string  `json:"app"`
+	In     bool    `json:"participant"`
+	Rho    float64 `json:"rho"`
+	After  float64 `json:"rho_after"`
+	Wanted int     `json:"gpus_wanted"`
+	Won    int     `json:"gpus_won"`
+	// Payment is the share of its winnings that the app was left with; the true
+	// one is at least PaymentLow.
+	Payment    float64 `json:"payment"`
+	PaymentLow float64 `json:"payment_low"`
+	// Gain is what its next job would have added to log(1/rho), Price what that
+	// job's GPUs were worth to the others; both 0 if all its jobs were served.
+	Gain   float64 `json:"gain"`
+	Price  float64 `json:"price"`
+	Slack  float64 `json:"slack_s"`                   // it could wait so long and yet end by its reference
+	Source string  `json:"estimate_source,omitempty"` // the weakest of its jobs'
+	Places []Share `json:"places,omitempty"`
 }
 
 // Holder is an app with GPUs.
@@ -131,6 +141,9 @@ type Explain struct {
 	Of        int        `json:"rank_of,omitempty"`
 	Outbid    []Bid      `json:"outbid_by,omitempty"`
 	HeldBy    []Holder   `json:"held_by,omitempty"`
+	Bid       *Bid       `json:"bid,omitempty"`        // its app's in the last round
+	Round     *Round     `json:"round,omitempty"`      // that round, without the bids
+	Debt      float64    `json:"debt_gpu_s,omitempty"` // what its user owes
 	NextRound *time.Time `json:"next_round,omitempty"`
 	Earliest  *time.Time `json:"start_earliest,omitempty"`
 	Latest    *time.Time `json:"start_latest,omitempty"`

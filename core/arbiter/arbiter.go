@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"themis/core/auction"
 	"themis/core/cluster"
 	"themis/core/fairness"
 )
@@ -29,7 +30,9 @@ type Config struct {
 	GatherLimit time.Duration // for how long nodes are kept free for a gang
 	Reclaim     Reclaim       // which jobs a lease can end under
 	Entity      Entity        // whose share is split
-	Payments    bool          // charge hidden payments in lease time
+	Reference   Reference     // what rho is measured against
+	Payment     Payment       // how hidden payments are charged
+	DebtHalf    time.Duration // in which what is owed halves
 }
 
 // Reclaim says which running jobs may lose their GPUs at the end of a lease.
@@ -58,9 +61,22 @@ func Defaults() Config {
 		F: 0.8, Lease: 10 * time.Minute, LeaseMin: 2 * time.Minute, Settle: time.Second,
 		TakeUp: 30 * time.Second, Grace: time.Minute, Restart: 3 * time.Minute,
 		GatherAfter: 10 * time.Minute, GatherLimit: time.Hour,
-		Reclaim: ReclaimDeclared, Entity: ByUser, Payments: true,
+		Reclaim: ReclaimDeclared, Entity: ByUser, Reference: ReferenceFluid,
+		Payment: PayLease, DebtHalf: 24 * time.Hour,
 	}
 }
+
+// Payment says how an app pays for what its presence costs the others (paper
+// section 5.1, step 5): it is left with the share c of what it won.
+type Payment string
+
+// Payments. A job that cannot be reclaimed pays neither way, as it keeps its
+// GPUs to its end: its user's share is charged what it should have paid.
+const (
+	PayLease Payment = "lease" // a lease of c times the full length
+	PayGPUs  Payment = "gpus"  // c of the GPUs, in whole gangs, at least the first: the paper's form
+	PayNone  Payment = "none"
+)
 
 // LeaseState is where a lease stands.
 type LeaseState string
@@ -109,11 +125,14 @@ type App struct {
 	Weight    float64
 	Order     int64 // of arrival; breaks ties
 	Submit    time.Time
-	Reference time.Time // finish in the virtual fair schedule
+	Reference time.Time // finish in the virtual fair schedule, or the paper's T_id
 	Ended     time.Time
-	Rho       float64 // projected; final once ended
-	work      float64 // GPU-seconds told to the virtual schedule
-	said      float64 // rho when it was last recorded
+	Rho       float64       // projected; final once ended
+	Crowd     float64       // IDs.Crowd when it was submitted
+	Gone      fairness.Size // its jobs that ended and were forgotten
+	work      float64       // GPU-seconds told to the virtual schedule
+	said      float64       // rho when it was last recorded
+	saved     time.Time     // when it last was in a decision
 	jobs      []*Job
 }
 
@@ -126,6 +145,7 @@ type Job struct {
 	Attained time.Duration     // run time at S = 1 that is not lost
 	Lease    *Lease            // live, or nil
 	Note     string            // what went wrong with its last grant
+	declared time.Duration     // the least its user ever declared
 	report   *fairness.Report
 	since    time.Time // when it began to wait
 	counted  time.Time // up to when Attained counts
@@ -145,18 +165,28 @@ type Round struct {
 	Welfare float64
 	Bound   float64
 	Exact   bool
+	Proof   *auction.Proof // of this auction; nil if it was read from the ledger
 }
 
 // BidRecord is one app's part in a round.
 type BidRecord struct {
-	App     string          `json:"app"`
-	In      bool            `json:"participant"` // else it was served from what was left
-	Rho     float64         `json:"rho"`         // before the round
-	After   float64         `json:"rho_after"`
-	Wanted  int             `json:"gpus_wanted"`
-	Won     int             `json:"gpus_won"`
-	Payment float64         `json:"payment"` // share of a full lease that is left
-	Places  []cluster.Share `json:"places,omitempty"`
+	App     string  `json:"app"`
+	In      bool    `json:"participant"` // else it was served from what was left
+	Rho     float64 `json:"rho"`         // before the round
+	After   float64 `json:"rho_after"`
+	Wanted  int     `json:"gpus_wanted"`
+	Won     int     `json:"gpus_won"`
+	Payment float64 `json:"payment"` // share of its winnings that is left
+	// PaymentLow is the least that the payment can truly be: it was charged the
+	// kinder end of what is known.
+	PaymentLow float64 `json:"payment_low"`
+	// Gain and Price are log(1/rho) of its next job and what that job's GPUs
+	// cost at the prices of the round; zero if all its jobs were served.
+	Gain   float64         `json:"gain"`
+	Price  float64         `json:"price"`
+	Slack  time.Duration   `json:"slack_ns"` // it could wait so long and yet end by its reference
+	Source fairness.Source `json:"source"`   // the weakest of its run time estimates
+	Places []cluster.Share `json:"places,omitempty"`
 }
 
 // Decision is what changed in one Step, for the ledger, and what the host is
@@ -166,6 +196,7 @@ type Decision struct {
 	Jobs   []*Job
 	Leases []*Lease
 	Round  *Round
+	Debts  map[string]Debt // by entity, those that grew
 	// Level-triggered: the whole truth each time.
 	Grants   []Grant
 	Reclaims []ReclaimOrder
@@ -197,30 +228,35 @@ type Wait struct {
 
 // Arbiter is the state machine. Not safe for concurrent use.
 type Arbiter struct {
-	cfg     Config
-	now     time.Time
-	nodes   map[string]*cluster.Node
-	jobs    map[string]*Job
-	apps    map[string]*App
-	leases  map[uint64]*Lease // live
-	fluid   *fairness.Fluid
-	history map[string][]fairness.Run
-	ids     IDs
-	event   time.Time // of the oldest event no round has seen
-	last    *Round
-	told    time.Time // when Waits was made
-	waits   []Wait
-	held    map[*App]int // GPUs by app when Waits was made
-	dirty   map[*App]bool
-	moved   map[*App]bool // apps whose work may have changed
-	going   int           // apps that have not ended
-	changed Decision
+	cfg       Config
+	now       time.Time
+	nodes     map[string]*cluster.Node
+	jobs      map[string]*Job
+	apps      map[string]*App
+	leases    map[uint64]*Lease // live
+	fluid     *fairness.Fluid
+	history   map[string][]fairness.Run // of like jobs
+	said      map[uint32][]fairness.Run // of a user's jobs with a declared run time
+	debts     map[string]Debt           // by entity
+	ids       IDs
+	event     time.Time // of the oldest event no round has seen
+	last      *Round
+	winners   []*BidRecord // of the round winnersOf, the best-off first
+	winnersOf *Round
+	told      time.Time // when Waits was made
+	waits     []Wait
+	held      map[*App]int // GPUs by app when Waits was made
+	dirty     map[*App]bool
+	moved     map[*App]bool // apps whose work may have changed
+	going     int           // apps that have not ended
+	changed   Decision
 }
 
-// IDs are the numbers last used; they never go back.
+// IDs are the numbers last used and the app-seconds counted; they never go back.
 type IDs struct {
 	Lease, Round uint64
 	Order        int64
+	Crowd        float64 // sum over all apps of the seconds they were unfinished
 }
 
 // New starts with an empty cluster.
@@ -228,7 +264,8 @@ func New(cfg Config, now time.Time) *Arbiter {
 	return &Arbiter{cfg: cfg, now: now,
 		nodes: map[string]*cluster.Node{}, jobs: map[string]*Job{}, apps: map[string]*App{},
 		leases: map[uint64]*Lease{}, fluid: fairness.NewFluid(now),
-		history: map[string][]fairness.Run{}, dirty: map[*App]bool{}, moved: map[*App]bool{}}
+		history: map[string][]fairness.Run{}, said: map[uint32][]fairness.Run{}, debts: map[string]Debt{},
+		dirty: map[*App]bool{}, moved: map[*App]bool{}}
 }
 
 // Step takes one snapshot and returns the decision. Time never runs backwards:
@@ -286,9 +323,18 @@ func (a *Arbiter) Due() time.Time {
 	return a.event.Add(a.cfg.Settle)
 }
 
+// savedEvery bounds how old an app's virtual run is in the ledger.
+const savedEvery = 5 * time.Minute
+
 func (a *Arbiter) decision() Decision {
 	d := a.changed
+	for _, app := range a.apps { // so that a restart need not look far back
+		if app.Ended.IsZero() && a.now.Sub(app.saved) > savedEvery {
+			a.dirty[app] = true
+		}
+	}
 	for app := range a.dirty {
+		app.saved = a.now
 		d.Apps = append(d.Apps, app)
 	}
 	clear(a.dirty)

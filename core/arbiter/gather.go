@@ -96,11 +96,18 @@ func (a *Arbiter) soonest(j *Job, ends endings) ([]cluster.Share, time.Time) {
 		n = max(n, (j.Shape.GPUs+biggest-1)/biggest)
 		per = (j.Shape.GPUs + n - 1) / n
 	}
-	g := a.gang(j)
+	eligible := func(string) bool { return true }
+	if !j.AnyNode {
+		ok := make(map[string]bool, len(j.Nodes))
+		for _, n := range j.Nodes {
+			ok[n] = true
+		}
+		eligible = func(n string) bool { return ok[n] }
+	}
 	var all []candidate
 	for name, node := range a.nodes {
 		total, _ := node.TotalGPUs()
-		if node.State != cluster.NodeUp || total < per || g.Eligible != nil && !g.Eligible(name) {
+		if node.State != cluster.NodeUp || total < per || !eligible(name) {
 			continue
 		}
 		if ready, ok := a.readyAt(node, per, j.Shape.Exclusive, ends[name]); ok {

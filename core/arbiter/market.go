@@ -5,7 +5,9 @@ package arbiter
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"themis/core/auction"
@@ -24,26 +26,27 @@ type market struct {
 	held   map[*Lease]bool // up for renewal, GPUs on offer
 	bids   []auction.Bid   // worst rho first
 	byJob  map[string]*Job
+	scopes map[string]*auction.Scope
 	placed map[string]auction.Placement
 	length map[string]time.Duration
 	record *Round
 }
 
 func (a *Arbiter) market(expired map[*Lease]bool) *market {
-	m := &market{held: expired, byJob: map[string]*Job{}, placed: map[string]auction.Placement{}, length: map[string]time.Duration{}}
-	m.space, m.fresh = auction.NewSpace(a.offer(expired)), auction.NewSpace(a.offer(expired))
+	m := &market{held: expired, byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{},
+		placed: map[string]auction.Placement{}, length: map[string]time.Duration{}}
+	offer := a.offer(expired)
+	m.space, m.fresh = auction.NewSpace(offer), auction.NewSpace(offer)
 	free := m.space.Free()
 	rates := a.fluid.Rates()
 	byApp := map[*App][]auction.Gang{}
 	for l := range expired {
 		j := a.jobs[l.Job]
 		m.byJob[j.ID] = j
-		g := a.gang(j)
+		g := m.gang(j)
 		g.Held = l.On
+		g.Restart = float64(l.gpus()) * a.cfg.Restart.Seconds()
 		byApp[j.App] = append(byApp[j.App], g)
-	}
-	for app := range byApp {
-		slices.SortFunc(byApp[app], func(x, y auction.Gang) int { return cmp.Compare(x.ID, y.ID) })
 	}
 	wanted, large := map[*App]int{}, map[*App]int{}
 	begun := map[string]bool{}
@@ -63,22 +66,41 @@ func (a *Arbiter) market(expired map[*Lease]bool) *market {
 		} else {
 			large[j.App]++
 		}
-		byApp[j.App] = append(byApp[j.App], a.gang(j))
+		byApp[j.App] = append(byApp[j.App], m.gang(j))
 	}
 	a.ids.Round++
 	m.record = &Round{ID: a.ids.Round, At: a.now, Free: free, Apps: len(byApp)}
+	bidding := map[string]int{} // apps by entity
+	for app := range byApp {
+		bidding[app.Entity]++
+	}
+	share := map[string]float64{} // GPUs by entity
+	for id, rate := range rates {
+		if app := a.apps[id]; app != nil {
+			share[app.Entity] += rate
+		}
+	}
 	for app, gangs := range byApp {
-		m.bids = append(m.bids, a.bid(app, gangs, rates[app.ID], expired))
+		m.divide(app, gangs)
+		b := a.bid(app, gangs, rates[app.ID], share[app.Entity], expired)
+		b.Owner, b.Weight = app.Entity, app.Weight/float64(bidding[app.Entity])
+		m.bids = append(m.bids, b)
 	}
 	// Apps are ranked by how they fare with all that they hold now (paper
 	// section 5.1, step 2), leases that have just run out included.
-	rho := func(b *auction.Bid) float64 { return b.Rho(a.heldRate(a.apps[b.App], nil)) }
+	rho := make(map[string]float64, len(m.bids))
+	for i := range m.bids {
+		b := &m.bids[i]
+		rho[b.App] = b.Rho(a.heldRate(a.apps[b.App], nil), 0)
+	}
 	slices.SortFunc(m.bids, func(x, y auction.Bid) int {
-		return cmp.Or(cmp.Compare(rho(&y), rho(&x)), cmp.Compare(x.Order, y.Order))
+		return cmp.Or(cmp.Compare(rho[y.App], rho[x.App]), cmp.Compare(x.Order, y.Order))
 	})
 	for i := range m.bids {
 		b := &m.bids[i]
-		r := BidRecord{App: b.App, Rho: rho(b)}
+		app := a.apps[b.App]
+		o := a.outlook(app, rates[b.App])
+		r := BidRecord{App: b.App, Rho: rho[b.App], Slack: o.Slack(a.width(app)), Source: worstSource(m, b)}
 		r.After = r.Rho
 		for _, g := range b.Gangs {
 			r.Wanted += g.Shape.Count()
@@ -101,30 +123,73 @@ func (a *Arbiter) whole() map[string]bool {
 	return out
 }
 
-// bid is the app's valuation of any offer.
-func (a *Arbiter) bid(app *App, gangs []auction.Gang, fair float64, expired map[*Lease]bool) auction.Bid {
-	o := a.outlook(app, fair)
-	b := auction.Bid{App: app.ID, Order: app.Order, Gangs: gangs, Rho: o.Rho, Base: a.heldRate(app, expired)}
-	for l := range expired {
-		if l.App == app.ID { // losing them costs a restart
-			lost := o
-			lost.Work += float64(l.gpus()) * a.cfg.Restart.Seconds()
-			lost.Now = lost.Now.Add(a.cfg.Restart)
-			b.Lost = max(b.Lost, lost.Rho(b.Base))
+// divide puts the app's gangs into the order in which the app itself starts
+// them: those that hold GPUs first, then by the order= of its newest job.
+func (m *market) divide(app *App, gangs []auction.Gang) {
+	rule := ""
+	for _, j := range app.jobs {
+		if j.Hint.Order != "" && !j.done {
+			rule = j.Hint.Order
 		}
 	}
-	return b
+	left := func(g *auction.Gang) time.Duration { j := m.byJob[g.ID]; return j.Estimate.Total - j.Attained }
+	slices.SortStableFunc(gangs, func(x, y auction.Gang) int {
+		if held := cmp.Compare(len(y.Held), len(x.Held)); held != 0 {
+			return held
+		}
+		if len(x.Held) > 0 {
+			return cmp.Compare(m.byJob[x.ID].Lease.ID, m.byJob[y.ID].Lease.ID)
+		}
+		if x.Group != "" || y.Group != "" {
+			return 0 // what starts together stays together
+		}
+		switch rule {
+		case "short":
+			return cmp.Compare(left(&x), left(&y))
+		case "long":
+			return cmp.Compare(left(&y), left(&x))
+		case "small":
+			return cmp.Compare(x.Shape.Count(), y.Shape.Count())
+		case "large":
+			return cmp.Compare(y.Shape.Count(), x.Shape.Count())
+		}
+		return 0
+	})
 }
 
-func (a *Arbiter) gang(j *Job) auction.Gang {
+// bid is the app's valuation of any offer; fair and share are the GPUs that the
+// app and its entity have in the virtual schedule.
+func (a *Arbiter) bid(app *App, gangs []auction.Gang, fair, share float64, expired map[*Lease]bool) auction.Bid {
+	o := a.outlook(app, fair)
+	o.Owed = a.owed(app.Entity, share)
+	return auction.Bid{App: app.ID, Order: app.Order, Gangs: gangs, Base: a.heldRate(app, expired),
+		Rho: func(rate, lost float64) float64 {
+			with := o
+			with.Work += lost
+			return with.Rho(rate)
+		}}
+}
+
+// worstSource is the least that is known of the run time of any job in a bid.
+func worstSource(m *market, b *auction.Bid) fairness.Source {
+	known := []fairness.Source{fairness.Reported, fairness.Declared, fairness.Corrected, fairness.History, fairness.Limit, fairness.Guess}
+	worst := 0
+	for _, g := range b.Gangs {
+		worst = max(worst, slices.Index(known, m.byJob[g.ID].Estimate.Source))
+	}
+	return known[worst]
+}
+
+func (m *market) gang(j *Job) auction.Gang {
+	least := j.Shape.Count()
 	g := auction.Gang{ID: j.ID, Group: j.Gang, Shape: j.Shape, Required: j.Required,
-		Speed: func(l cluster.Level) float64 { return fairness.Speed(j.Hint, l) }}
+		Rate: func(gpus int, l cluster.Level) float64 { return fairness.Rate(j.Hint, least, gpus, l) }}
 	if !j.AnyNode {
-		ok := make(map[string]bool, len(j.Nodes))
-		for _, n := range j.Nodes {
-			ok[n] = true
+		key := strings.Join(j.Nodes, "\x00")
+		if m.scopes[key] == nil {
+			m.scopes[key] = auction.NewScope(j.Nodes)
 		}
-		g.Eligible = func(n string) bool { return ok[n] }
+		g.Scope = m.scopes[key]
 	}
 	return g
 }
@@ -173,44 +238,76 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 }
 
 // leftovers gives what is free after the auction to whoever can use it, the
-// worst-off app first, each at most what fits.
-func (m *market) leftovers(length time.Duration) {
-	for i := range m.bids {
-		b := &m.bids[i]
-		for k := 0; k < len(b.Gangs); k++ {
-			group := []auction.Gang{b.Gangs[k]}
-			for b.Gangs[k].Group != "" && k+1 < len(b.Gangs) && b.Gangs[k+1].Group == b.Gangs[k].Group {
-				k++
-				group = append(group, b.Gangs[k])
-			}
-			if _, ok := m.placed[group[0].ID]; ok {
-				continue
-			}
-			for _, p := range m.space.PlaceAll(group) {
-				m.placed[p.Gang], m.length[p.Gang] = p, length
-			}
+// worst-off app first, each at most what fits; to those from others on first.
+func (m *market) leftovers(length time.Duration, others int) {
+	for _, part := range [][]auction.Bid{m.bids[others:], m.bids[:others]} {
+		for i := range part {
+			m.serve(&part[i], length)
 		}
 	}
 }
 
+func (m *market) serve(b *auction.Bid, length time.Duration) {
+	for k := 0; k < len(b.Gangs); {
+		n := 1
+		for b.Gangs[k].Group != "" && k+n < len(b.Gangs) && b.Gangs[k+n].Group == b.Gangs[k].Group {
+			n++
+		}
+		if _, ok := m.placed[b.Gangs[k].ID]; !ok {
+			for _, p := range m.space.PlaceAll(b.Gangs[k : k+n]) {
+				m.placed[p.Gang], m.length[p.Gang] = p, length
+			}
+		}
+		k += n
+	}
+}
+
 // tighten places all that was won once more, together, so that a gang that
-// loses most by spreading gets the tighter place whoever was served first.
-func (m *market) tighten() {
+// loses most by spreading gets the tighter place whoever was served first. It is
+// done if all bids together, those of apps outside the auction too, gain by it;
+// what the auction's winners may lose is then part of the round's gap.
+func (m *market) tighten(res *auction.Result) {
 	var won []auction.Gang
 	for i := range m.bids {
 		for _, g := range m.bids[i].Gangs {
-			if _, ok := m.placed[g.ID]; ok {
+			if p, ok := m.placed[g.ID]; ok {
+				if g.Shape.GPUsPerNode > 0 && len(p.On) > max(g.Shape.NodesMin, 1) {
+					return // it has grown
+				}
 				won = append(won, g)
 			}
 		}
 	}
 	auction.TightestFirst(won)
-	if places := m.fresh.PlaceAll(won); len(places) == len(won) {
-		for _, p := range places {
-			m.placed[p.Gang] = p
-		}
-		m.space = m.fresh
+	places := m.fresh.PlaceAll(won)
+	if len(places) != len(won) {
+		return
 	}
+	moved := make(map[string]auction.Placement, len(places))
+	for _, p := range places {
+		moved[p.Gang] = p
+	}
+	if m.welfare(moved) > m.welfare(m.placed)+1e-9 && res.Adopt(moved) {
+		m.placed, m.space = moved, m.fresh
+	}
+}
+
+// welfare is the sum of weight * log(1/rho) over all bids.
+func (m *market) welfare(placed map[string]auction.Placement) float64 {
+	var sum float64
+	for i := range m.bids {
+		b := &m.bids[i]
+		rate, lost := b.Base, 0.0
+		for _, g := range b.Gangs {
+			if p, ok := placed[g.ID]; ok {
+				rate += p.Rate
+			} else {
+				lost += g.Restart
+			}
+		}
+		sum -= b.Weight * math.Log(b.Rho(rate, lost))
+	}
+	return sum
 }
 
 // widen lets moldable gangs have what nobody else could use.

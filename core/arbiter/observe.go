@@ -15,13 +15,11 @@ import (
 // probeAfter is how long an old word of the host's holds a job back.
 const probeAfter = 5 * time.Minute
 
-// historyRuns is how many runs of like jobs are remembered.
-const historyRuns = 20
-
 // observe takes in what the host sees: nodes, jobs that came, started, were
 // requeued or ended, and what that means for their leases.
 func (a *Arbiter) observe(snap *cluster.Snapshot) {
 	a.observeNodes(snap.Nodes)
+	a.crowd()
 	a.fluid.Advance(a.now, a.gpus()) // before who comes now is in it
 	seen := make(map[string]bool, len(snap.Jobs))
 	jobs := slices.Clone(snap.Jobs)
@@ -176,7 +174,8 @@ func (a *Arbiter) count(j *Job) {
 		}
 		if d := until.Sub(from); d > 0 {
 			level := cluster.SpanOf(j.On, a.rack)
-			j.Attained += time.Duration(float64(d) * fairness.Speed(j.Hint, level))
+			least := j.Shape.Count()
+			j.Attained += time.Duration(float64(d) * fairness.Rate(j.Hint, least, max(j.Lease.gpus(), least), level) / float64(max(least, 1)))
 		}
 	}
 	j.counted = a.now
@@ -235,6 +234,8 @@ func (a *Arbiter) join(j *Job) {
 		} else if !j.Submit.IsZero() && j.Submit.Before(a.now) && !j.Eligible.After(a.now) {
 			app.Submit = j.Submit
 		}
+		// Before we saw it, it was as crowded as at the last step.
+		app.Crowd = a.ids.Crowd - float64(a.going+1)*a.now.Sub(app.Submit).Seconds()
 		switch a.cfg.Entity {
 		case ByApp:
 			app.Entity = id
@@ -249,54 +250,6 @@ func (a *Arbiter) join(j *Job) {
 	app.jobs = append(app.jobs, j)
 	a.dirty[app] = true
 	a.changed.Jobs = append(a.changed.Jobs, j)
-}
-
-// estimate judges the job's run time anew and tells the virtual schedule of
-// what changed in its app's work.
-func (a *Arbiter) estimate(j *Job) {
-	e := fairness.Judge(&j.Job, j.report, a.history[like(&j.Job)])
-	moved := (e.Total - j.Estimate.Total).Abs()
-	if e.Source != j.Estimate.Source || moved > j.Estimate.Total/20 {
-		j.Estimate = e
-		if j.First.Source == "" {
-			j.First = e
-		}
-		a.changed.Jobs = append(a.changed.Jobs, j)
-	}
-	if j.App != nil {
-		a.moved[j.App] = true
-	}
-}
-
-// like names the jobs whose run times tell of this one's.
-func like(j *cluster.Job) string {
-	return fmt.Sprintf("%d/%s/%d", j.UID, j.Name, j.Shape.Count())
-}
-
-// workOf is the app's work in GPU-seconds, done and to come, as estimated, and
-// the GPUs it could use at once.
-func workOf(app *App) (work, par float64) {
-	for _, j := range app.jobs {
-		if j.done {
-			work += float64(j.Shape.Count()) * j.Attained.Seconds()
-			continue
-		}
-		n := float64(j.Shape.Count() * (1 + j.MoreTasks))
-		work += n * max(j.Estimate.Total, j.Attained).Seconds()
-		par += n
-	}
-	return work, par
-}
-
-// revise tells the virtual schedule of what changed in the app's work.
-func (a *Arbiter) revise(app *App) {
-	work, par := workOf(app)
-	if _, ok := a.fluid.State(app.ID); !ok {
-		a.fluid.Add(app.ID, app.Entity, app.Weight, work, par)
-	} else {
-		a.fluid.Revise(app.ID, work-app.work, par)
-	}
-	app.work = work
 }
 
 func (a *Arbiter) pending(j *Job) {
@@ -349,8 +302,8 @@ func (a *Arbiter) end(j *Job, how cluster.Outcome) {
 	if j.Lease != nil {
 		a.over(j.Lease, string(how))
 	}
-	if how == cluster.Completed && j.Attained > 0 {
-		a.Remember(&j.Job, fairness.Run{Took: j.Attained, Limit: j.Limit})
+	if how == cluster.Completed {
+		a.Remember(j.SaveJob())
 	}
 	a.stir()
 	app := j.App
@@ -372,25 +325,33 @@ func (a *Arbiter) closeApps() {
 				app.Ended = j.End
 			}
 		}
+		if a.cfg.Reference == ReferencePaper {
+			app.Reference = a.paper(app)
+		}
 	}
 }
 
-// forget drops a job that the host no longer lists and, after its last, the app.
+// forget drops a job that the host no longer lists and, with its last, the app,
+// unless the app's virtual run goes on.
 func (a *Arbiter) forget(j *Job) {
-	delete(a.jobs, j.ID)
 	app := j.App
 	if app == nil {
+		delete(a.jobs, j.ID)
 		return
 	}
+	state, _ := a.fluid.State(app.ID)
+	if len(app.jobs) == 1 && state.Left > 0 {
+		return
+	}
+	delete(a.jobs, j.ID)
 	app.jobs = slices.DeleteFunc(app.jobs, func(o *Job) bool { return o == j })
 	app.work -= float64(j.Shape.Count()) * j.Attained.Seconds() // done, and told
-	state, ok := a.fluid.State(app.ID)
-	if len(app.jobs) == 0 && (!ok || state.Left == 0) {
+	app.Gone.Add(float64(j.Shape.Count()), j.Attained)
+	if len(app.jobs) == 0 {
 		a.fluid.Remove(app.ID)
 		delete(a.apps, app.ID)
-	} else if len(app.jobs) == 0 {
-		app.jobs = append(app.jobs, j) // kept while its virtual run lasts
-		a.jobs[j.ID] = j
+	} else {
+		a.dirty[app] = true
 	}
 }
 

@@ -106,3 +106,42 @@ func TestReplayIsIdentical(t *testing.T) {
 		t.Fatalf("only %d lines happened", len(first))
 	}
 }
+
+// TestRestartKeepsReferences: an arbiter brought back from what its decisions
+// said, and nothing else, holds apps to the same references.
+func TestRestartKeepsReferences(t *testing.T) {
+	w := newWorld(t.Fatalf)
+	w.addNode("n1", "", 8)
+	apps, jobs := map[string]SavedApp{}, map[string]SavedJob{}
+	w.decided = func(d *Decision) {
+		for _, app := range d.Apps {
+			apps[app.ID] = w.arb.SaveApp(app)
+		}
+		for _, j := range d.Jobs {
+			jobs[j.ID] = j.SaveJob()
+		}
+	}
+	for i, user := range []string{"alice", "bob", "carol"} {
+		j := simJob{takes: time.Duration(10+10*i) * time.Hour}
+		j.ID, j.User, j.Limit, j.Shape = fmt.Sprint(i), user, 100*time.Hour, cluster.Shape{GPUs: 4}
+		j.Hint.Runtime = j.takes
+		w.submit(j)
+	}
+	w.run(4 * time.Hour)
+	s := Saved{IDs: w.arb.IDs(), Fluid: w.arb.FluidNow()}
+	for _, app := range apps {
+		s.Apps = append(s.Apps, app)
+	}
+	for _, j := range jobs {
+		s.Jobs = append(s.Jobs, j)
+	}
+	back := Restore(w.cfg, w.now, s)
+	old := w.arb
+	w.arb = back
+	w.run(w.tick)
+	for id, app := range back.apps {
+		if d := app.Reference.Sub(old.apps[id].Reference).Abs(); d > 10*time.Second {
+			t.Errorf("the reference of %s moved by %s", id, d)
+		}
+	}
+}

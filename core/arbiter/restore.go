@@ -16,6 +16,7 @@ type Saved struct {
 	Apps   []SavedApp
 	Jobs   []SavedJob
 	Leases []Lease // live ones
+	Debts  map[string]Debt
 	Last   *Round
 }
 
@@ -32,6 +33,7 @@ type SavedJob struct {
 	App      string // "" if it has not joined one yet
 	Estimate fairness.Estimate
 	First    fairness.Estimate
+	Declared time.Duration // the least its user ever declared
 	Attained time.Duration
 	Report   *fairness.Report
 	Since    time.Time
@@ -51,7 +53,7 @@ func (a *Arbiter) SaveApp(app *App) SavedApp {
 
 // SaveJob returns the job as the ledger keeps it.
 func (j *Job) SaveJob() SavedJob {
-	s := SavedJob{Job: j.Job, Estimate: j.Estimate, First: j.First, Attained: j.Attained, Report: j.report,
+	s := SavedJob{Job: j.Job, Estimate: j.Estimate, First: j.First, Declared: j.declared, Attained: j.Attained, Report: j.report,
 		Since: j.since, Counted: j.counted, Fails: j.fails, Note: j.Note, Done: j.done}
 	if j.App != nil {
 		s.App = j.App.ID
@@ -73,6 +75,9 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 		a.fluid = fairness.NewFluid(s.Fluid)
 	}
 	a.ids, a.last = s.IDs, s.Last
+	for entity, d := range s.Debts {
+		a.debts[entity] = d
+	}
 	for _, sa := range s.Apps {
 		app := sa.App
 		app.work = 0 // told so far, of the jobs that are still known
@@ -82,7 +87,7 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 		}
 	}
 	for _, sj := range s.Jobs {
-		j := &Job{Job: sj.Job, App: a.apps[sj.App], Estimate: sj.Estimate, First: sj.First, Attained: sj.Attained,
+		j := &Job{Job: sj.Job, App: a.apps[sj.App], Estimate: sj.Estimate, First: sj.First, declared: sj.Declared, Attained: sj.Attained,
 			report: sj.Report, since: sj.Since, counted: sj.Counted, fails: sj.Fails, Note: sj.Note, done: sj.Done}
 		a.jobs[j.ID] = j
 		if j.App != nil {
@@ -104,11 +109,4 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 	}
 	a.stir()
 	return a
-}
-
-// Remember adds a past run of like jobs, oldest first, to what estimates use.
-func (a *Arbiter) Remember(j *cluster.Job, run fairness.Run) {
-	key := like(j)
-	runs := append(a.history[key], run)
-	a.history[key] = runs[max(0, len(runs)-historyRuns):]
 }

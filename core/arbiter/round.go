@@ -26,6 +26,9 @@ func (a *Arbiter) refer() {
 		}
 	}
 	refs := a.fluid.Project()
+	if a.cfg.Reference == ReferencePaper {
+		refs = a.papers()
+	}
 	for id, app := range a.apps {
 		if ref, ok := refs[id]; ok && !ref.Equal(app.Reference) {
 			moved := ref.Sub(app.Reference).Abs() > time.Second
@@ -59,7 +62,6 @@ func (a *Arbiter) rate() {
 func (a *Arbiter) outlook(app *App, fair float64) fairness.Outlook {
 	o := fairness.Outlook{Now: a.now, Submit: app.Submit, Reference: app.Reference,
 		FairRate: fair, Lease: a.cfg.Lease}
-	var par float64
 	for _, j := range app.jobs {
 		if j.done {
 			continue
@@ -67,13 +69,29 @@ func (a *Arbiter) outlook(app *App, fair float64) fairness.Outlook {
 		n := float64(j.Shape.Count())
 		left := max(j.Estimate.Total-j.Attained, 0)
 		o.Work += n*left.Seconds() + n*float64(j.MoreTasks)*j.Estimate.Total.Seconds()
-		o.Longest = max(o.Longest, left)
-		par += n * float64(1+j.MoreTasks)
+		o.Longest = max(o.Longest, time.Duration(float64(left)*n/max(j.widest(), n, 1)))
 	}
 	if o.FairRate == 0 { // its virtual run is over: what it would get now
-		o.FairRate = min(par, float64(a.gpus())/float64(max(a.going, 1)))
+		o.FairRate = min(a.width(app), float64(a.gpus())/float64(max(a.going, 1)))
 	}
 	return o
+}
+
+// width is the speed of the app, in GPUs, if all its jobs ran.
+func (a *Arbiter) width(app *App) float64 {
+	var par float64
+	for _, j := range app.jobs {
+		if !j.done {
+			par += j.widest() * float64(1+j.MoreTasks)
+		}
+	}
+	return par
+}
+
+// widest is the job's speed on the most nodes that it may take.
+func (j *Job) widest() float64 {
+	least := j.Shape.Count()
+	return fairness.Rate(j.Hint, least, max(least, j.Shape.GPUsPerNode*j.Shape.NodesMax), cluster.Machine)
 }
 
 // heldRate is the rate of the app's leases, those in except left out.
@@ -81,7 +99,7 @@ func (a *Arbiter) heldRate(app *App, except map[*Lease]bool) float64 {
 	var rate float64
 	for _, j := range app.jobs {
 		if l := j.Lease; l != nil && !except[l] && l.State != Ending {
-			rate += float64(l.gpus()) * fairness.Speed(j.Hint, cluster.SpanOf(l.On, a.rack))
+			rate += fairness.Rate(j.Hint, j.Shape.Count(), l.gpus(), cluster.SpanOf(l.On, a.rack))
 		}
 	}
 	return rate
@@ -229,23 +247,32 @@ func (a *Arbiter) auction() {
 	}
 	in := max(int(math.Floor((1-a.cfg.F)*float64(len(m.bids)))), 1)
 	res := auction.Run(m.space, m.bids[:in])
-	m.record.Welfare, m.record.Bound, m.record.Exact = res.Welfare, res.Bound, res.Exact
+	if a.cfg.Payment == PayGPUs {
+		res.Withhold(m.space)
+	}
+	byApp := map[string]*BidRecord{}
+	for i := range m.bids[:in] {
+		m.record.Bids[i].In = true
+		byApp[m.bids[i].App] = &m.record.Bids[i]
+	}
 	for _, w := range res.Awards {
+		rec := byApp[w.App]
+		rec.Payment, rec.PaymentLow, rec.After = w.Payment, w.PaymentLow, w.Rho
 		length := a.cfg.Lease
-		if a.cfg.Payments {
+		if a.cfg.Payment == PayLease {
 			length = max(time.Duration(w.Payment*float64(a.cfg.Lease)), min(a.cfg.LeaseMin, a.cfg.Lease))
 		}
 		for _, p := range w.Places {
 			m.placed[p.Gang], m.length[p.Gang] = p, length
 		}
-		rec := &m.record.Bids[slices.IndexFunc(m.bids[:in], func(b auction.Bid) bool { return b.App == w.App })]
-		rec.Payment, rec.After = w.Payment, w.Rho
 	}
-	for i := 0; i < in; i++ {
-		m.record.Bids[i].In = true
+	for _, w := range res.Wishes {
+		byApp[w.App].Gain, byApp[w.App].Price = w.Gain, w.Price
 	}
-	m.leftovers(a.cfg.Lease)
-	m.tighten()
+	m.leftovers(a.cfg.Lease, in)
+	m.tighten(&res)
+	m.record.Welfare, m.record.Bound, m.record.Exact = res.Welfare, res.Bound, res.Exact
+	m.record.Proof = res.Proof()
 	m.widen()
 	a.settle(m)
 	a.promote()
@@ -300,10 +327,11 @@ func (a *Arbiter) list() []*Job {
 func (a *Arbiter) settle(m *market) {
 	for i, b := range m.bids {
 		rec := &m.record.Bids[i]
-		rate := b.Base
+		rate, lost := b.Base, 0.0
 		for _, g := range b.Gangs {
 			p, won := m.placed[g.ID]
 			if !won {
+				lost += g.Restart
 				continue
 			}
 			rate += p.Rate
@@ -319,11 +347,14 @@ func (a *Arbiter) settle(m *market) {
 				a.renew(j.Lease, m.length[g.ID])
 				continue
 			}
+			if a.cfg.Payment != PayNone && !a.reclaimable(j) {
+				a.lend(j.App.Entity, (1-rec.Payment)*float64(j.Shape.Count())*a.cfg.Lease.Seconds())
+			}
 			l := a.newLease(j, m.record.ID, p.On, m.length[g.ID])
 			l.State, l.Deadline = Reserved, a.now.Add(a.cfg.GatherLimit)
 			l.Anywhere = j.fails > 0
 		}
-		rec.After = b.Rho(rate)
+		rec.After = b.Rho(rate, lost)
 	}
 	for _, l := range a.live() {
 		if !m.held[l] {

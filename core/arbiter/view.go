@@ -5,6 +5,7 @@ package arbiter
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -72,7 +73,7 @@ func (a *Arbiter) sentence(j *Job, rank, of int, next time.Time) string {
 	case a.now.Before(j.backoff):
 		return s + fmt.Sprintf("; stepped back until %s: %s", j.backoff.Format("15:04:05"), j.Note)
 	}
-	if w := a.outbid(j); len(w) > 0 {
+	if w := a.outbid(j, 1); len(w) > 0 {
 		s += fmt.Sprintf("; outbid by %s (rho %.2f)", w[0].App, w[0].Rho)
 	} else if h := a.holder(j.App); h != nil {
 		s += fmt.Sprintf("; %s (rho %.2f) holds %d of %d GPUs", h.ID, h.Rho, a.held[h], a.gpus())
@@ -85,19 +86,30 @@ func (a *Arbiter) sentence(j *Job, rank, of int, next time.Time) string {
 	return s
 }
 
-// outbid returns the others that won in the last round, the best-off first,
-// if the job already waited then.
-func (a *Arbiter) outbid(j *Job) []BidRecord {
+// outbid returns at most so many of the others that won in the last round, the
+// best-off first, if the job already waited then.
+func (a *Arbiter) outbid(j *Job, most int) []BidRecord {
 	if a.last == nil || a.last.At.Before(j.since) {
 		return nil
 	}
+	if a.winnersOf != a.last {
+		a.winnersOf, a.winners = a.last, nil
+		for i := range a.last.Bids {
+			if r := &a.last.Bids[i]; r.Won > 0 {
+				a.winners = append(a.winners, r)
+			}
+		}
+		slices.SortStableFunc(a.winners, func(x, y *BidRecord) int { return cmp.Compare(x.Rho, y.Rho) })
+	}
 	var out []BidRecord
-	for _, r := range a.last.Bids {
-		if r.Won > 0 && r.App != j.App.ID {
-			out = append(out, r)
+	for _, r := range a.winners {
+		if len(out) == most {
+			break
+		}
+		if r.App != j.App.ID {
+			out = append(out, *r)
 		}
 	}
-	slices.SortStableFunc(out, func(x, y BidRecord) int { return cmp.Compare(x.Rho, y.Rho) })
 	return out
 }
 
@@ -154,6 +166,8 @@ type Explanation struct {
 	Outbid []BidRecord // who won in the last round, the best-off first
 	Held   []BidRecord // who holds GPUs, most first: App, Rho, Won
 	Last   *Round
+	Bid    *BidRecord   // of its app in Last, nil if it made none or nothing is known of it
+	Debt   float64      // GPU-seconds that its entity owes
 	Next   time.Time    // of the next round, or zero
 	Starts [2]time.Time // range of the expected start, or zeros
 	Advice []string     // what would help
@@ -179,6 +193,14 @@ func (a *Arbiter) Explain(id string) (Explanation, bool) {
 		e.Free += freeOf(n)
 	}
 	e.Free -= a.claimedAll()
+	if j.App != nil {
+		e.Debt = a.Owes(j.App.Entity)
+		if a.last != nil {
+			if i := slices.IndexFunc(a.last.Bids, func(b BidRecord) bool { return b.App == j.App.ID }); i >= 0 {
+				e.Bid = &a.last.Bids[i]
+			}
+		}
+	}
 	switch {
 	case j.done:
 		e.Why = "ended: " + string(j.Outcome)
@@ -199,7 +221,7 @@ func (a *Arbiter) Explain(id string) (Explanation, bool) {
 		e.Rank, e.Of = ranks[j.App], len(ranks)
 		a.held = a.holders()
 		e.Why = a.sentence(j, e.Rank, e.Of, e.Next)
-		e.Outbid = a.outbid(j)
+		e.Outbid = a.outbid(j, math.MaxInt)
 		for app, n := range a.held {
 			e.Held = append(e.Held, BidRecord{App: app.ID, Rho: app.Rho, Won: n})
 		}

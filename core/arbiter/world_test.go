@@ -18,16 +18,17 @@ import (
 // obeys reclaims, and shows the arbiter a snapshot every tick. It checks the
 // promises that hold at every step.
 type world struct {
-	cfg   Config
-	begin time.Time
-	now   time.Time
-	tick  time.Duration
-	arb   *Arbiter
-	nodes []*cluster.Node
-	jobs  []*simJob
-	log   []string
-	fail  func(format string, args ...any)
-	deaf  bool // the host starts nothing
+	cfg     Config
+	begin   time.Time
+	now     time.Time
+	tick    time.Duration
+	arb     *Arbiter
+	nodes   []*cluster.Node
+	jobs    []*simJob
+	log     []string
+	fail    func(format string, args ...any)
+	deaf    bool // the host starts nothing
+	decided func(*Decision)
 }
 
 type simJob struct {
@@ -127,6 +128,9 @@ func (w *world) observe() Decision {
 		}
 	}
 	d := w.arb.Step(w.now, snap)
+	if w.decided != nil {
+		w.decided(&d)
+	}
 	w.tell(&d)
 	w.check(&d)
 	return d

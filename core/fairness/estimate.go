@@ -3,6 +3,8 @@
 package fairness
 
 import (
+	"math"
+	"slices"
 	"sort"
 	"time"
 
@@ -14,17 +16,18 @@ type Source string
 
 // Sources, the best first.
 const (
-	Declared Source = "declared" // runtime= hint
-	Reported Source = "reported" // remaining= or progress= of a running job
-	History  Source = "history"  // the ledger's record of like jobs
-	Limit    Source = "limit"    // the time limit
-	Guess    Source = "guess"    // nothing is known
+	Reported  Source = "reported"  // remaining= or progress= of a running job
+	Declared  Source = "declared"  // runtime= hint
+	Corrected Source = "corrected" // declared, times what this user's declarations proved wrong by
+	History   Source = "history"   // the ledger's record of like jobs
+	Limit     Source = "limit"     // the time limit
+	Guess     Source = "guess"     // nothing is known
 )
 
 // guessed is the run time of a job of which nothing is known, not even a limit.
 const guessed = time.Hour
 
-// Estimate is a job's whole run time at its full size and S = 1.
+// Estimate is a job's whole run time at S = 1, in its smallest form (-N's least).
 type Estimate struct {
 	Total  time.Duration
 	Source Source
@@ -38,36 +41,94 @@ type Report struct {
 	Attained  time.Duration
 }
 
-// Run is a finished run of a like job: how long it took and its limit.
+// Run is a completed run: how long it took (at S = 1), its time limit and the
+// run time that its user had declared. A limit or declaration of 0 is none.
 type Run struct {
-	Took, Limit time.Duration
+	Took, Limit, Declared time.Duration
+}
+
+// Evidence is what is known of a job beside what its host says of it.
+type Evidence struct {
+	Report   *Report       // nil: it has said nothing
+	Attained time.Duration // run time at S = 1 so far
+	Past     []Run         // of like jobs
+	Said     []Run         // of its user's jobs of any kind, those with a declaration
 }
 
 // historySamples is how many runs make a history (design: from 3 on).
 const historySamples = 3
 
+// A declaration stands as long as its user's runs took honestLeast to honestMost
+// of what was declared; beyond, it is multiplied by at most correctMost.
+const (
+	honestLeast, honestMost = 0.8, 1.25
+	correctMost             = 20
+)
+
+// overrun is how far the estimate of a job stays ahead of what it has attained.
+const overrun = 1.05
+
 // Judge returns the first estimate that is known: a progress report (it knows
-// of the declaration and is younger), the declaration, history, the limit. A
+// of the declaration and is younger), the declaration as far as its user is to
+// be believed, history, the limit. A job that goes on beyond its estimate has
+// it grow, so that saying little, or "nearly done" for ever, gains nothing. A
 // time limit bounds all of them.
-func Judge(j *cluster.Job, report *Report, past []Run) Estimate {
+func Judge(j *cluster.Job, ev Evidence) Estimate {
 	e := Estimate{guessed, Guess}
-	switch {
-	case report != nil && report.Progress > 0 && report.Attained > 0:
-		e = Estimate{seconds(report.Attained.Seconds() / report.Progress), Reported}
-	case report != nil && report.Remaining > 0:
-		e = Estimate{report.Attained + report.Remaining, Reported}
+	switch r := ev.Report; {
+	case r != nil && r.Progress > 0 && r.Attained > 0:
+		e = Estimate{seconds(r.Attained.Seconds() / r.Progress), Reported}
+	case r != nil && r.Remaining > 0:
+		e = Estimate{r.Attained + r.Remaining, Reported}
 	case j.Hint.Runtime > 0:
-		e = Estimate{j.Hint.Runtime, Declared}
-	case len(past) >= historySamples:
-		e = Estimate{quantile(past, j.Limit), History}
+		e = believe(j, ev)
+	case len(ev.Past) >= historySamples:
+		e = Estimate{quantile(ev.Past, j.Limit), History}
 	case j.Limit > 0:
 		e = Estimate{j.Limit, Limit}
+	}
+	if j.State != cluster.Completing && j.State != cluster.Ended {
+		e.Total = max(e.Total, seconds(ev.Attained.Seconds()*overrun))
 	}
 	// A job that was requeued may run longer in all than its limit.
 	if most := j.Limit * time.Duration(1+j.Restarts); j.Limit > 0 && e.Total > most {
 		e.Total = most
 	}
 	return e
+}
+
+// believe corrects the declaration by the median of what its user's runs took
+// over what was declared. Where that is no guide, as half of the runs are more
+// than a factor of 2 off it (median absolute deviation of the logarithms), the
+// record of like jobs is taken, if there is one.
+func believe(j *cluster.Job, ev Evidence) Estimate {
+	e := Estimate{j.Hint.Runtime, Declared}
+	if len(ev.Said) < historySamples {
+		return e
+	}
+	wrong := make([]float64, len(ev.Said))
+	for i, r := range ev.Said {
+		wrong[i] = math.Log(r.Took.Seconds() / r.Declared.Seconds())
+	}
+	middle := median(wrong)
+	for i := range wrong {
+		wrong[i] = math.Abs(wrong[i] - middle)
+	}
+	if median(wrong) > math.Ln2 && len(ev.Past) >= historySamples {
+		return Estimate{quantile(ev.Past, j.Limit), History}
+	}
+	if ratio := math.Exp(middle); ratio < honestLeast || ratio > honestMost {
+		ratio = min(max(ratio, 1.0/correctMost), correctMost)
+		e = Estimate{seconds(e.Total.Seconds() * ratio), Corrected}
+	}
+	return e
+}
+
+// median sorts the values.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
 // quantile is the 70th percentile of actual over limit, times the job's limit;
@@ -89,41 +150,4 @@ func quantile(past []Run, limit time.Duration) time.Duration {
 func at(values []float64, q float64) float64 {
 	sort.Float64s(values)
 	return values[min(int(q*float64(len(values))), len(values)-1)]
-}
-
-// Speeds by model: S at slot, machine and rack, as in the authors' simulator
-// (paper.md's table); the cluster level is taken as the rack's.
-var models = map[string][]float64{
-	"vgg19": {1, .70, .50, .50}, "vgg16": {1, .72, .52, .52}, "vgg11": {1, .75, .56, .56},
-	"alexnet":    {1, .80, .64, .64},
-	"inception3": {1, .98, .96, .96}, "inception4": {1, .98, .96, .96}, "googlenet": {1, .98, .96, .96},
-	"resnet50": {1, .98, .96, .96}, "resnet101": {1, .98, .96, .96}, "resnet152": {1, .98, .96, .96},
-	"network": {1, .9, .7, .5}, "compute": {1, 1, .98, .96},
-}
-
-// defaultSpeed is S of a job that declares neither place= nor a known model=.
-var defaultSpeed = []float64{1, 1, .9, .85}
-
-// Speed is S of a job at a placement level: its speed as a fraction of that
-// within a slot, relative to one machine, since slots are not told apart.
-func Speed(h cluster.Hint, level cluster.Level) float64 {
-	s := defaultSpeed
-	if m, ok := models[h.Model]; ok {
-		s = m
-	}
-	if len(h.Place) > 0 {
-		s = h.Place
-	}
-	last := len(s) - 1
-	return s[min(int(level), last)] / s[min(int(cluster.Machine), last)]
-}
-
-// Models lists the names that the model= hint knows, sorted.
-func Models() []string {
-	names := make([]string, 0, len(models))
-	for n := range models {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
 }

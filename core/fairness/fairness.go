@@ -8,9 +8,7 @@
 // The package decides nothing and reads no clock.
 package fairness
 
-import (
-	"time"
-)
+import "time"
 
 // Outlook is what an app's rho is made of at one moment.
 type Outlook struct {
@@ -18,16 +16,17 @@ type Outlook struct {
 	Submit    time.Time
 	Reference time.Time     // finish in the virtual schedule
 	Work      float64       // GPU-seconds left at S = 1
-	Longest   time.Duration // of its unfinished jobs, run alone at full size
+	Longest   time.Duration // of its unfinished jobs, run alone
 	FairRate  float64       // GPUs that are its share now
 	Lease     time.Duration // for how long a grant lasts
+	Owed      time.Duration // by which its reference counts as later, for what its user owes
 }
 
 // minIdeal keeps rho finite for apps of next to no work.
 const minIdeal = time.Second
 
 // Ideal is T_id, the app's time on its fair share; at least a second.
-func (o Outlook) Ideal() time.Duration { return max(o.Reference.Sub(o.Submit), minIdeal) }
+func (o Outlook) Ideal() time.Duration { return max(o.Reference.Sub(o.Submit), minIdeal) + o.Owed }
 
 // Left is the projected time to the app's finish when it works at rate GPUs
 // (each counted with its S) for the next lease and on its fair share after it.
@@ -58,6 +57,17 @@ func (o Outlook) Left(rate float64) time.Duration {
 func (o Outlook) Rho(rate float64) float64 {
 	shared := o.Now.Add(o.Left(rate)).Sub(o.Submit)
 	return max(shared.Seconds(), 1e-3) / o.Ideal().Seconds()
+}
+
+// Slack is how long the app could still wait, getting nothing, and yet end by
+// its reference if it then ran on par GPUs, its full width, at S = 1. It is
+// negative once that is out of reach.
+func (o Outlook) Slack(par float64) time.Duration {
+	alone := o.Longest
+	if o.Work > 0 {
+		alone = max(alone, seconds(o.Work/max(par, 1e-3)))
+	}
+	return o.Reference.Sub(o.Now.Add(alone))
 }
 
 // Final is the rho of an app that has ended.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"themis/core/cluster"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -145,36 +143,69 @@ func TestRhoFallsWithRate(t *testing.T) {
 	})
 }
 
-func TestJudge(t *testing.T) {
-	past := func(took ...time.Duration) (runs []Run) {
-		for _, d := range took {
-			runs = append(runs, Run{Took: d, Limit: 10 * time.Hour})
-		}
-		return runs
-	}
-	job := func(limit, declared time.Duration) *cluster.Job {
-		return &cluster.Job{Limit: limit, Hint: cluster.Hint{Runtime: declared}}
-	}
-	cases := []struct {
-		name   string
-		job    *cluster.Job
-		report *Report
-		past   []Run
-		want   Estimate
+func TestSlack(t *testing.T) {
+	o := Outlook{Now: start.Add(time.Hour), Submit: start, Reference: start.Add(4 * time.Hour), Work: 8 * 3600, Longest: 30 * time.Minute}
+	for _, c := range []struct {
+		name string
+		edit func(*Outlook)
+		par  float64
+		want time.Duration
 	}{
-		{"nothing known", job(0, 0), nil, nil, Estimate{time.Hour, Guess}},
-		{"the limit", job(4*time.Hour, 0), nil, past(1, 2), Estimate{4 * time.Hour, Limit}},
-		{"history: one odd run moves it little", job(20*time.Hour, 0), nil, past(time.Hour, time.Hour, 9*time.Hour, time.Hour), Estimate{2 * time.Hour, History}},
-		{"declared beats history", job(20*time.Hour, time.Hour), nil, past(time.Hour, time.Hour, time.Hour), Estimate{time.Hour, Declared}},
-		{"no more than the limit", job(time.Hour, 3*time.Hour), nil, nil, Estimate{time.Hour, Declared}},
-		{"progress beats a declaration", job(20*time.Hour, time.Hour), &Report{Progress: 0.25, Attained: time.Hour}, nil, Estimate{4 * time.Hour, Reported}},
-		{"remaining", job(20*time.Hour, 0), &Report{Remaining: 2 * time.Hour, Attained: time.Hour}, nil, Estimate{3 * time.Hour, Reported}},
+		{"8 GPU-hours on 8 GPUs, 3 hours to go", func(*Outlook) {}, 8, 2 * time.Hour},
+		{"the longest job takes more", func(o *Outlook) { o.Longest = 2 * time.Hour }, 8, time.Hour},
+		{"on 2 GPUs it is an hour late already", func(*Outlook) {}, 2, -time.Hour},
+		{"nothing left to do", func(o *Outlook) { o.Work, o.Longest = 0, 0 }, 0, 3 * time.Hour},
+		{"no GPU will do", func(*Outlook) {}, 0, 3*time.Hour - 8000*time.Hour},
+	} {
+		x := o
+		c.edit(&x)
+		if got := x.Slack(c.par); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			if got := Judge(c.job, c.report, c.past); got != c.want {
-				t.Errorf("got %v, want %v", got, c.want)
-			}
-		})
+	if o.Reference = (time.Time{}); o.Slack(8) >= 0 {
+		t.Error("an app without a reference has slack")
+	}
+}
+
+// TestSlackIsExact: after waiting for its slack an app that runs at full width
+// ends at its reference, not a moment sooner or later.
+func TestSlackIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		par := rapid.Float64Range(1, 64).Draw(t, "par")
+		o := Outlook{Now: start, Reference: start.Add(seconds(rapid.Float64Range(0, 1e5).Draw(t, "ref"))),
+			Work: rapid.Float64Range(1, 1e6).Draw(t, "work"), Longest: seconds(rapid.Float64Range(0, 1e5).Draw(t, "longest")),
+			FairRate: par, Lease: 1000 * time.Hour}
+		o.Now = o.Now.Add(o.Slack(par))
+		if late := o.Now.Add(o.Left(par)).Sub(o.Reference).Abs(); late > time.Microsecond {
+			t.Fatalf("it misses its reference by %s", late)
+		}
+	})
+}
+
+func TestPaperByHand(t *testing.T) {
+	var s Size
+	s.Add(4, time.Hour)
+	s.Add(2, 2*time.Hour) // 8 GPU-hours in all, on 6 GPUs at once
+	for _, c := range []struct {
+		gpus       int
+		contention float64
+		want       time.Duration
+	}{
+		{2, 1, 4 * time.Hour}, // W/R
+		{2, 2.5, 10 * time.Hour},
+		{64, 1, 2 * time.Hour}, // the longest job
+		{64, 3, 6 * time.Hour},
+		{64, 0, 2 * time.Hour}, // one app at least: itself
+	} {
+		if got := s.Ideal(c.gpus, c.contention); got != c.want {
+			t.Errorf("T_id on %d GPUs among %g apps is %s, want %s", c.gpus, c.contention, got, c.want)
+		}
+	}
+	if got, want := (Size{Work: 8 * 3600, Par: 2}).Alone(64), 4*time.Hour; got != want {
+		t.Errorf("an app that can use 2 GPUs needs %s alone, want %s", got, want)
+	}
+	if got := (Size{}).Ideal(0, 5); got != 0 {
+		t.Errorf("an app of no work has T_id %s", got)
 	}
 }

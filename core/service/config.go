@@ -18,19 +18,21 @@ import (
 
 // Config is themis.toml: etc/themis.toml shows every key with its default.
 type Config struct {
-	Auction AuctionConfig `toml:"auction"`
-	Lease   LeaseConfig   `toml:"lease"`
-	Gather  GatherConfig  `toml:"gather"`
-	Share   ShareConfig   `toml:"share"`
-	Host    HostConfig    `toml:"host"`
-	Serve   ServeConfig   `toml:"serve"`
+	Auction  AuctionConfig  `toml:"auction"`
+	Lease    LeaseConfig    `toml:"lease"`
+	Gather   GatherConfig   `toml:"gather"`
+	Share    ShareConfig    `toml:"share"`
+	Fairness FairnessConfig `toml:"fairness"`
+	Host     HostConfig     `toml:"host"`
+	Serve    ServeConfig    `toml:"serve"`
 }
 
 // AuctionConfig is [auction].
 type AuctionConfig struct {
-	F       float64  `toml:"f"`
-	Settle  Duration `toml:"settle"`
-	Payment string   `toml:"payment"` // "lease" or "none"
+	F       float64         `toml:"f"`
+	Settle  Duration        `toml:"settle"`
+	Payment arbiter.Payment `toml:"payment"`
+	Debt    Duration        `toml:"debt_half_life"`
 }
 
 // LeaseConfig is [lease].
@@ -52,6 +54,11 @@ type GatherConfig struct {
 // ShareConfig is [share].
 type ShareConfig struct {
 	Entity arbiter.Entity `toml:"entity"`
+}
+
+// FairnessConfig is [fairness].
+type FairnessConfig struct {
+	Reference arbiter.Reference `toml:"reference"`
 }
 
 // HostConfig is [host].
@@ -83,13 +90,14 @@ func (d *Duration) UnmarshalText(text []byte) error {
 func DefaultConfig() Config {
 	a := arbiter.Defaults()
 	return Config{
-		Auction: AuctionConfig{F: a.F, Settle: Duration(a.Settle), Payment: "lease"},
+		Auction: AuctionConfig{F: a.F, Settle: Duration(a.Settle), Payment: a.Payment, Debt: Duration(a.DebtHalf)},
 		Lease: LeaseConfig{Length: Duration(a.Lease), Least: Duration(a.LeaseMin), Grace: Duration(a.Grace),
 			TakeUp: Duration(a.TakeUp), Restart: Duration(a.Restart), Reclaim: a.Reclaim},
-		Gather: GatherConfig{After: Duration(a.GatherAfter), Limit: Duration(a.GatherLimit)},
-		Share:  ShareConfig{Entity: a.Entity},
-		Host:   HostConfig{Tick: Duration(time.Second), FallbackAfter: Duration(time.Minute)},
-		Serve:  ServeConfig{Log: "info"},
+		Gather:   GatherConfig{After: Duration(a.GatherAfter), Limit: Duration(a.GatherLimit)},
+		Share:    ShareConfig{Entity: a.Entity},
+		Fairness: FairnessConfig{Reference: a.Reference},
+		Host:     HostConfig{Tick: Duration(time.Second), FallbackAfter: Duration(time.Minute)},
+		Serve:    ServeConfig{Log: "info"},
 	}
 }
 
@@ -152,7 +160,9 @@ func (c *Config) checks() []check {
 	return []check{
 		{"auction.f", c.Auction.F >= 0 && c.Auction.F < 1, fmt.Sprintf("is %g: the share of apps that stay out of a round must be at least 0 and below 1", c.Auction.F)},
 		{"auction.settle", c.Auction.Settle >= 0, "must not be negative"},
-		{"auction.payment", c.Auction.Payment == "lease" || c.Auction.Payment == "none", fmt.Sprintf(`is %q: it must be "lease" or "none"`, c.Auction.Payment)},
+		{"auction.payment", c.Auction.Payment == arbiter.PayLease || c.Auction.Payment == arbiter.PayGPUs || c.Auction.Payment == arbiter.PayNone,
+			fmt.Sprintf(`is %q: it must be "lease", "gpus" or "none"`, c.Auction.Payment)},
+		positive("auction.debt_half_life", c.Auction.Debt),
 		positive("lease.length", c.Lease.Length),
 		{"lease.least", c.Lease.Least > 0 && (c.Lease.Least <= c.Lease.Length || c.Lease.Least == DefaultConfig().Lease.Least),
 			fmt.Sprintf(`is %q: it must be above zero and at most lease.length`, time.Duration(c.Lease.Least))},
@@ -165,6 +175,8 @@ func (c *Config) checks() []check {
 		positive("gather.limit", c.Gather.Limit),
 		{"share.entity", c.Share.Entity == arbiter.ByUser || c.Share.Entity == arbiter.ByAccount || c.Share.Entity == arbiter.ByApp,
 			fmt.Sprintf(`is %q: it must be "user", "account" or "app"`, c.Share.Entity)},
+		{"fairness.reference", c.Fairness.Reference == arbiter.ReferenceFluid || c.Fairness.Reference == arbiter.ReferencePaper,
+			fmt.Sprintf(`is %q: it must be "fluid" or "paper"`, c.Fairness.Reference)},
 		{"host.tick", c.Host.Tick >= Duration(200*time.Millisecond) && c.Host.Tick <= Duration(10*time.Second),
 			fmt.Sprintf(`is %q: it must be between "200ms" and "10s"`, time.Duration(c.Host.Tick))},
 		{"host.fallback_after", c.Host.FallbackAfter >= 3*c.Host.Tick, fmt.Sprintf(`is %q: it must be at least three times host.tick`, time.Duration(c.Host.FallbackAfter))},
@@ -177,10 +189,11 @@ func (c *Config) checks() []check {
 // Arbiter is the part of the configuration that the arbiter decides by.
 func (c *Config) Arbiter() arbiter.Config {
 	return arbiter.Config{
-		F: c.Auction.F, Settle: time.Duration(c.Auction.Settle), Payments: c.Auction.Payment == "lease",
+		F: c.Auction.F, Settle: time.Duration(c.Auction.Settle), Payment: c.Auction.Payment, DebtHalf: time.Duration(c.Auction.Debt),
 		Lease: time.Duration(c.Lease.Length), LeaseMin: time.Duration(c.Lease.Least), Grace: time.Duration(c.Lease.Grace),
 		TakeUp: time.Duration(c.Lease.TakeUp), Restart: time.Duration(c.Lease.Restart), Reclaim: c.Lease.Reclaim,
 		GatherAfter: time.Duration(c.Gather.After), GatherLimit: time.Duration(c.Gather.Limit), Entity: c.Share.Entity,
+		Reference: c.Fairness.Reference,
 	}
 }
 

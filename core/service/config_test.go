@@ -18,6 +18,7 @@ func TestConfigRefusals(t *testing.T) {
 		"[lease]\nlength = \"1m\"\nleast = \"2m30s\"\n":           `line 3: lease.least is "2m30s": it must be above zero and at most lease.length`,
 		"[lease]\nreclaim = \"always\"\n":                         `line 2: lease.reclaim is "always"`,
 		"[share]\nentity = \"group\"\n":                           `line 2: share.entity is "group"`,
+		"[fairness]\nreference = \"rho\"\n":                       `line 2: fairness.reference is "rho": it must be "fluid" or "paper"`,
 		"[host]\ntick = \"1ms\"\n":                                `line 2: host.tick is "1ms"`,
 		"[host]\nfallback_after = \"1s\"\n":                       `line 2: host.fallback_after is "1s"`,
 		"[serve]\nsocket = \"rel/path\"\n":                        `line 2: serve.socket is "rel/path"`,

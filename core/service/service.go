@@ -20,7 +20,6 @@ import (
 	"themis/bridge/pb"
 	"themis/core/arbiter"
 	"themis/core/cluster"
-	"themis/core/fairness"
 	"themis/core/ledger"
 )
 
@@ -86,8 +85,8 @@ func (s *Service) load() error {
 		return err
 	}
 	s.arb = arbiter.Restore(s.cfg.Arbiter(), now, saved)
-	for i := range past {
-		s.arb.Remember(&past[i].Job, fairness.Run{Took: past[i].Attained, Limit: past[i].Job.Limit})
+	for _, j := range past {
+		s.arb.Remember(j)
 	}
 	return nil
 }

@@ -4,8 +4,11 @@ package service
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -32,6 +35,11 @@ func (s *Service) View(_ context.Context, uid uint32, v *pb.View) ([]byte, error
 	}
 	// What is in the ledger is read without holding up decisions.
 	switch {
+	case v.Name == "rounds" && v.Job != "":
+		out, err := s.round(v.Job, show)
+		return answer(out, err)
+	case v.Name == "proof":
+		return s.proof(v.Job, uid)
 	case v.Name == "rounds":
 		out, err := s.rounds(int(min(v.Limit, roundsMost)), show)
 		return answer(out, err)
@@ -76,7 +84,7 @@ func (s *Service) filter(uid uint32) (func(app string) bool, error) {
 	if s.arb == nil {
 		return nil, errUnwritable
 	}
-	if uid == 0 || uid == s.owner || s.host == nil || !s.host.PrivateJobs {
+	if s.privileged(uid) {
 		return func(string) bool { return true }, nil
 	}
 	mine := map[string]bool{}
@@ -88,6 +96,17 @@ func (s *Service) filter(uid uint32) (func(app string) bool, error) {
 		}
 	}
 	return func(app string) bool { return mine[app] }, nil
+}
+
+// privileged says whether the caller may see everybody's jobs; mu is held.
+func (s *Service) privileged(uid uint32) bool {
+	return uid == 0 || uid == s.owner || s.host == nil || !s.host.PrivateJobs
+}
+
+func (s *Service) mayRead(uid uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.privileged(uid)
 }
 
 func (s *Service) status(show func(string) bool, internals bool) bridge.Status {
@@ -172,6 +191,11 @@ func (s *Service) explain(id string, show func(string) bool) (*bridge.Explain, e
 	if j.App != nil {
 		v.App, v.Rho = j.App.ID, j.App.Rho
 	}
+	if e.Bid != nil {
+		b, r := bidView(*e.Bid), roundView(e.Last, func(string) bool { return false })
+		v.Bid, v.Round = &b, &r
+	}
+	v.Debt = e.Debt
 	for _, r := range e.Outbid {
 		if show(r.App) {
 			v.Outbid = append(v.Outbid, bidView(r))
@@ -241,9 +265,52 @@ func (s *Service) rounds(limit int, show func(string) bool) ([]bridge.Round, err
 	return out, err
 }
 
+func (s *Service) round(id string, show func(string) bool) ([]bridge.Round, error) {
+	n, err := roundNumber(id)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.led.Round(n)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, status.Errorf(codes.NotFound, "no round %d is in the ledger; themis rounds shows the latest", n)
+	} else if err != nil {
+		return nil, fmt.Errorf("read round %d: %w", n, err)
+	}
+	r := roundView(&stored.Round, show)
+	r.Took = stored.Took.Seconds()
+	return []bridge.Round{r}, nil
+}
+
+// proof is all bids of a round: under PrivateData not for everybody.
+func (s *Service) proof(id string, uid uint32) ([]byte, error) {
+	if !s.mayRead(uid) {
+		return nil, status.Error(codes.PermissionDenied, "a proof shows everybody's bids, and PrivateData=jobs is set: only root and SlurmUser may read it")
+	}
+	n, err := roundNumber(id)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := s.led.Proof(n)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, status.Errorf(codes.NotFound, "no proof of round %d is kept: there are those of the newest 1,000 rounds in which GPUs were on offer", n)
+	}
+	return raw, err
+}
+
+func roundNumber(id string) (uint64, error) {
+	n, err := strconv.ParseUint(id, 10, 63)
+	if err != nil {
+		return 0, status.Errorf(codes.InvalidArgument, "%q is not the number of a round; themis rounds shows them", plain(id))
+	}
+	return n, nil
+}
+
 func roundView(r *arbiter.Round, show func(string) bool) bridge.Round {
 	v := bridge.Round{ID: r.ID, At: r.At, Free: r.Free, Apps: r.Apps, Welfare: r.Welfare, Bound: r.Bound, Exact: r.Exact, Bids: []bridge.Bid{}}
 	for _, b := range r.Bids {
+		if b.In {
+			v.Participants++
+		}
 		if show(b.App) {
 			v.Bids = append(v.Bids, bidView(b))
 		}
@@ -252,7 +319,8 @@ func roundView(r *arbiter.Round, show func(string) bool) bridge.Round {
 }
 
 func bidView(b arbiter.BidRecord) bridge.Bid {
-	return bridge.Bid{App: b.App, In: b.In, Rho: b.Rho, After: b.After, Wanted: b.Wanted, Won: b.Won, Payment: b.Payment, Places: shares(b.Places)}
+	return bridge.Bid{App: b.App, In: b.In, Rho: b.Rho, After: b.After, Wanted: b.Wanted, Won: b.Won, Payment: b.Payment, PaymentLow: b.PaymentLow,
+		Gain: b.Gain, Price: b.Price, Slack: b.Slack.Seconds(), Source: string(b.Source), Places: shares(b.Places)}
 }
 
 func shares(on []cluster.Share) []bridge.Share {

@@ -29,6 +29,45 @@ func newExplain(a *app) *cobra.Command {
 	}
 }
 
+// sourceWords say where a run time estimate comes from.
+var sourceWords = map[string]string{
+	"reported":  "as the job reports",
+	"declared":  "as declared",
+	"corrected": "as declared, corrected by how wrong this user's declarations proved",
+	"history":   "as like jobs took",
+	"limit":     "its time limit",
+	"guess":     "a guess, as it has no time limit",
+}
+
+// bidWords tell an admin what the app bid in the last auction, what that was up
+// against, what it paid, and how good the outcome provably is.
+func bidWords(e *bridge.Explain) (out [][2]string) {
+	if e.Debt >= 1 {
+		out = append(out, [2]string{"owes", fmt.Sprintf("%s*GPU, by jobs that could not be reclaimed: until it has decayed, bids count the reference as later", span(e.Debt))})
+	}
+	b, r := e.Bid, e.Round
+	if b == nil || r == nil {
+		return out
+	}
+	say := func(name, format string, args ...any) {
+		out = append(out, [2]string{name, fmt.Sprintf(format, args...)})
+	}
+	if !b.In {
+		say("last auction", "round %d: took no part, as others were worse off, and was served from what was left: %d GPUs", r.ID, b.Won)
+		return out
+	}
+	say("last auction", "round %d: asked for %d of %d GPUs on offer, won %d; rho %.2f became %.2f", r.ID, b.Wanted, r.Free, b.Won, b.Rho, b.After)
+	if b.Gain > 0 {
+		say("bid", "its next job would gain it %s; the GPUs that it needs were worth %s to others", percent(b.Gain), percent(b.Price))
+	}
+	if b.Won > 0 && b.Payment < 0.995 {
+		say("payment", "keeps %s of what it won: that much its presence cost the others", keeps(b))
+	}
+	say("slack", "%s until it can no longer end by its reference, even on all the GPUs it asks for", signed(b.Slack))
+	say("outcome", "%s", quality(r))
+	return out
+}
+
 // linesMost bounds the apps that are listed; --json has all.
 const linesMost = 5
 
@@ -53,10 +92,13 @@ func printExplain(e *bridge.Explain) {
 	for i, b := range e.Outbid[:min(len(e.Outbid), linesMost)] {
 		line([]string{"outbid by", ""}[min(i, 1)], "%s: rho %.2f, won %d GPUs on %s", b.App, b.Rho, b.Won, places(b.Places))
 	}
+	for _, text := range bidWords(e) {
+		line(text[0], "%s", text[1])
+	}
 	for i, h := range e.HeldBy[:min(len(e.HeldBy), linesMost)] {
 		line([]string{"GPUs held by", ""}[min(i, 1)], "%s: rho %.2f, %d GPUs", h.App, h.Rho, h.GPUs)
 	}
-	line("run time", "%s, from its %s; %s done", span(e.Estimate), e.Source, span(e.Attained))
+	line("run time", "%s, %s; %s done", span(e.Estimate), sourceWords[e.Source], span(e.Attained))
 	if l := e.Lease; l != nil {
 		line("lease", "%d on %s, %s, until %s, renewed %d times", l.ID, places(l.Places), l.State, clock(l.Expires), l.Renewals)
 	}

@@ -80,6 +80,18 @@ type app struct {
 // get asks the core for a view and decodes it; with --json it prints the
 // core's own answer instead and returns done.
 func (a *app) get(v *pb.View, out any) (done bool, err error) {
+	raw, err := a.fetch(v)
+	if err != nil {
+		return false, err
+	}
+	if a.json {
+		return true, printJSON(raw)
+	}
+	return false, json.Unmarshal(raw, out)
+}
+
+// fetch is the core's answer as it came.
+func (a *app) fetch(v *pb.View) ([]byte, error) {
 	var last error
 	for _, path := range a.sockets() {
 		if _, err := os.Stat(path); err != nil {
@@ -88,7 +100,7 @@ func (a *app) get(v *pb.View, out any) (done bool, err error) {
 		}
 		conn, err := bridge.Dial(path, nil)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		defer conn.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
@@ -98,14 +110,11 @@ func (a *app) get(v *pb.View, out any) (done bool, err error) {
 			last = fmt.Errorf("%s: %s", path, status.Convert(err).Message())
 			continue
 		} else if err != nil {
-			return false, err
+			return nil, err
 		}
-		if a.json {
-			return true, printJSON(answer.Json)
-		}
-		return false, json.Unmarshal(answer.Json, out)
+		return answer.Json, nil
 	}
-	return false, noCore{last}
+	return nil, noCore{last}
 }
 
 type noCore struct{ error }

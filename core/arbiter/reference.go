@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"fmt"
+	"time"
+
+	"themis/core/cluster"
+	"themis/core/fairness"
+)
+
+// Reference says which T_id rho is measured against.
+type Reference string
+
+// References.
+const (
+	ReferenceFluid Reference = "fluid" // finish in the virtual fair schedule
+	ReferencePaper Reference = "paper" // T_cluster * N_avg (paper section 3)
+)
+
+// runsKept is how many runs are remembered of like jobs, and of a user.
+const runsKept = 20
+
+// Remember adds a completed run to what estimates use; the oldest first.
+func (a *Arbiter) Remember(s SavedJob) {
+	run := fairness.Run{Took: s.Attained, Limit: s.Job.Limit, Declared: s.Declared}
+	if run.Took <= 0 {
+		return
+	}
+	key := like(&s.Job)
+	a.history[key] = latest(append(a.history[key], run))
+	if run.Declared > 0 {
+		a.said[s.Job.UID] = latest(append(a.said[s.Job.UID], run))
+	}
+}
+
+func latest(runs []fairness.Run) []fairness.Run { return runs[max(0, len(runs)-runsKept):] }
+
+// like names the jobs whose run times tell of this one's.
+func like(j *cluster.Job) string {
+	return fmt.Sprintf("%d/%s/%d", j.UID, j.Name, j.Shape.Count())
+}
+
+// estimate judges the job's run time anew and tells the virtual schedule of
+// what changed in its app's work.
+func (a *Arbiter) estimate(j *Job) {
+	if d := j.Hint.Runtime; d > 0 && (j.declared == 0 || d < j.declared) {
+		j.declared = d
+	}
+	e := fairness.Judge(&j.Job, fairness.Evidence{Report: j.report, Attained: j.Attained,
+		Past: a.history[like(&j.Job)], Said: a.said[j.UID]})
+	moved := (e.Total - j.Estimate.Total).Abs()
+	if e.Source != j.Estimate.Source || moved > j.Estimate.Total/20 {
+		j.Estimate = e
+		if j.First.Source == "" {
+			j.First = e
+		}
+		a.changed.Jobs = append(a.changed.Jobs, j)
+	}
+	if j.App != nil {
+		a.moved[j.App] = true
+	}
+}
+
+// workOf is the app's work in GPU-seconds, done and to come, as estimated, and
+// the GPUs it could use at once.
+func workOf(app *App) (work, par float64) {
+	for _, j := range app.jobs {
+		if j.done {
+			work += float64(j.Shape.Count()) * j.Attained.Seconds()
+			continue
+		}
+		n := float64(j.Shape.Count() * (1 + j.MoreTasks))
+		work += n * max(j.Estimate.Total, j.Attained).Seconds()
+		par += n
+	}
+	return work, par
+}
+
+// revise tells the virtual schedule of what changed in the app's work.
+func (a *Arbiter) revise(app *App) {
+	work, par := workOf(app)
+	if _, ok := a.fluid.State(app.ID); !ok {
+		a.fluid.Add(app.ID, app.Entity, app.Weight, work, par)
+	} else {
+		a.fluid.Revise(app.ID, work-app.work, par)
+	}
+	app.work = work
+}
+
+// crowd counts the app-seconds since the virtual schedule was last played.
+func (a *Arbiter) crowd() {
+	var n int
+	for _, app := range a.apps {
+		if app.Ended.IsZero() {
+			n++
+		}
+	}
+	a.ids.Crowd += float64(n) * max(a.now.Sub(a.fluid.Now()), 0).Seconds()
+}
+
+// paper is the app's reference by the paper's definition, as of now.
+func (a *Arbiter) paper(app *App) time.Time {
+	size := app.Gone
+	for _, j := range app.jobs {
+		if j.done {
+			size.Add(float64(j.Shape.Count()), j.Attained)
+		} else {
+			size.Add(float64(j.Shape.Count()*(1+j.MoreTasks)), max(j.Estimate.Total, j.Attained))
+		}
+	}
+	contention := float64(a.going)
+	if life := a.now.Sub(app.Submit).Seconds(); life > 0 {
+		contention = (a.ids.Crowd - app.Crowd) / life
+	}
+	return app.Submit.Add(size.Ideal(a.gpus(), contention))
+}
+
+// papers returns the references of the apps that go on. They move all the time:
+// changes of under 1% wait, as each is a row in the ledger.
+func (a *Arbiter) papers() map[string]time.Time {
+	refs := map[string]time.Time{}
+	for id, app := range a.apps {
+		if ref := a.paper(app); app.Ended.IsZero() && ref.Sub(app.Reference).Abs() > ref.Sub(app.Submit)/100 {
+			refs[id] = ref
+		}
+	}
+	return refs
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package auction
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"themis/core/cluster"
+)
+
+// PlaceAll places all the gangs, or none of them.
+func (s *Space) PlaceAll(gangs []Gang) []Placement {
+	out := make([]Placement, 0, len(gangs))
+	var taken []hold
+	apart := map[string][]int32{}
+	for i := range gangs {
+		g := &gangs[i]
+		sp := s.read(g)
+		on := s.find(&sp, apart[g.Group])
+		if on == nil {
+			for k := range taken {
+				s.give(&taken[k])
+			}
+			return nil
+		}
+		for _, sh := range on {
+			taken = append(taken, s.take(&sp, sh, len(on)))
+			if g.Group != "" {
+				apart[g.Group] = append(apart[g.Group], sh.node)
+			}
+		}
+		out = append(out, s.placement(g, on))
+	}
+	return out
+}
+
+// Widen places a gang whose NodesMax allows it on as many nodes as are free.
+func (s *Space) Widen(g *Gang, have Placement) Placement {
+	if g.Shape.GPUsPerNode == 0 || g.Shape.NodesMax <= len(have.On) {
+		return have
+	}
+	sp := s.read(g)
+	old := make([]share, len(have.On))
+	for i, sh := range have.On {
+		old[i] = share{s.index[sh.Node], sh.GPUs}
+	}
+	avoid := make([]int32, len(old))
+	for i, sh := range old {
+		avoid[i] = sh.node
+	}
+	more := old
+	for n := g.Shape.NodesMax; n > len(old); n-- {
+		if on := s.tightest(&sp, n-len(old), avoid); on != nil {
+			for _, sh := range on {
+				s.take(&sp, sh, n)
+			}
+			more = append(more, on...)
+			break
+		}
+	}
+	return s.placement(g, more)
+}
+
+func (s *Space) placement(g *Gang, on []share) Placement {
+	p := Placement{Gang: g.ID, On: make([]cluster.Share, len(on)), Level: s.level(on)}
+	var gpus int
+	for i, sh := range on {
+		p.On[i] = cluster.Share{Node: s.names[sh.node], GPUs: sh.gpus}
+		gpus += sh.gpus
+	}
+	p.Rate = g.rate(counted(g.Shape, gpus), p.Level)
+	return p
+}
+
+// counted is how many of a gang's GPUs speed it up: not those of nodes that it
+// takes for their CPUs alone.
+func counted(sh cluster.Shape, gpus int) int {
+	if spills(sh) {
+		return sh.Count()
+	}
+	return gpus
+}
+
+// level is how far apart the shares are.
+func (s *Space) level(on []share) cluster.Level {
+	if len(on) <= 1 {
+		return cluster.Machine
+	}
+	first := s.cells[on[0].node].rack
+	for _, sh := range on[1:] {
+		if first < 0 || s.cells[sh.node].rack != first {
+			return cluster.Cluster
+		}
+	}
+	return cluster.Rack
+}
+
+// find chooses the tightest place for a gang, none of it on the nodes to
+// avoid; nil if there is none. A gang that needs one node gets the fullest one
+// that can hold it; one that needs several prefers a single rack. Ties go to
+// the first node in the space's order.
+func (s *Space) find(sp *spec, avoid []int32) []share {
+	if sp.never {
+		return nil
+	}
+	if len(sp.held) > 0 {
+		for _, h := range sp.held {
+			if !s.holds(sp, h.node, h.gpus, len(sp.held)) {
+				return nil
+			}
+		}
+		return sp.held
+	}
+	lo, hi := fewest(sp), sp.sh.NodesMax
+	if hi == 0 {
+		hi = mostNodes(sp.sh, lo)
+	}
+	if sp.sh.GPUsPerNode > 0 && !spills(sp.sh) {
+		hi = lo
+	}
+	on := s.tightest(sp, lo, avoid)
+	for n := lo + 1; on == nil && n <= min(hi, len(s.cells)); n++ {
+		on = s.tightest(sp, n, avoid)
+	}
+	return on
+}
+
+func fewest(sp *spec) int { return max(sp.sh.NodesMin, len(sp.required), 1) }
+
+// mostNodes bounds the nodes that a gang without a limit of its own may need:
+// its GPUs or CPUs may not fit on fewer.
+func mostNodes(sh cluster.Shape, lo int) int {
+	if sh.GPUsPerNode == 0 {
+		return max(sh.GPUs, lo)
+	}
+	return max(sh.CPUs, lo)
+}
+
+// tightest chooses n nodes for the gang, in one rack if any holds it.
+func (s *Space) tightest(sp *spec, n int, avoid []int32) []share {
+	if n == 1 && len(sp.required) == 0 {
+		return s.fullest(sp, avoid)
+	}
+	var best []share
+	least := math.MaxInt
+	if n > 1 {
+		for _, r := range s.racks {
+			from := s.candidates(sp, n, r[0], r[1], avoid)
+			if on := s.choose(sp, from, n); on != nil {
+				if left := s.leftover(from); left < least {
+					best, least = on, left
+				}
+			}
+		}
+	}
+	if best != nil {
+		return best
+	}
+	return s.choose(sp, s.candidates(sp, n, 0, int32(len(s.cells)), avoid), n)
+}
+
+// fullest is the one node that the gang fits best: with the fewest GPUs that
+// would have to be taken from a running job, then with the fewest free.
+func (s *Space) fullest(sp *spec, avoid []int32) []share {
+	want := int32(sp.sh.Count())
+	best, lacks, free := int32(-1), int32(math.MaxInt32), int32(math.MaxInt32)
+	for n := range s.free {
+		f := s.free[n]
+		if f < want || f >= free && lacks == 0 {
+			continue
+		}
+		if sp.scope != nil && !sp.scope[n] || !s.holds(sp, int32(n), int(want), 1) || slices.Contains(avoid, int32(n)) {
+			continue
+		}
+		l := max(want-int32(s.cells[n].real), 0)
+		if l < lacks || l == lacks && f < free {
+			best, lacks, free = int32(n), l, f
+			if l == 0 && f == want {
+				break
+			}
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	return []share{{best, int(want)}}
+}
+
+// candidates lists the nodes in a range that could be one of n for the gang,
+// with the GPUs that they could take.
+func (s *Space) candidates(sp *spec, n int, from, to int32, avoid []int32) []share {
+	var out []share
+	for i := from; i < to; i++ {
+		if s.free[i] == 0 || sp.scope != nil && !sp.scope[i] || slices.Contains(avoid, i) {
+			continue
+		}
+		if per := sp.sh.GPUsPerNode; per > 0 {
+			if s.holds(sp, i, per, n) {
+				out = append(out, share{i, per})
+			}
+			continue
+		}
+		// Leave at least one GPU for each other node.
+		if got := s.most(sp, i, sp.sh.GPUs-(n-1), n); got > 0 {
+			out = append(out, share{i, got})
+		}
+	}
+	return out
+}
+
+func (s *Space) leftover(on []share) int {
+	var free int
+	for _, sh := range on {
+		free += int(s.free[sh.node])
+	}
+	return free
+}
+
+// choose picks n of the candidates, those that the gang requires before all:
+// the fullest nodes for a fixed number of GPUs each, the emptiest for a total
+// that must be reached.
+func (s *Space) choose(sp *spec, from []share, n int) []share {
+	if len(from) < n {
+		return nil
+	}
+	must := func(sh share) int {
+		if slices.Contains(sp.required, sh.node) {
+			return 0
+		}
+		return 1
+	}
+	lacks := func(sh share) int { return max(sh.gpus-s.cells[sh.node].real, 0) }
+	each := sp.sh.GPUsPerNode > 0
+	if n == 1 && !each {
+		from = slices.DeleteFunc(from, func(c share) bool { return c.gpus < sp.sh.GPUs })
+	}
+	slices.SortStableFunc(from, func(a, b share) int {
+		if each || n == 1 {
+			return cmp.Or(cmp.Compare(must(a), must(b)), cmp.Compare(lacks(a), lacks(b)), cmp.Compare(s.free[a.node], s.free[b.node]))
+		}
+		return cmp.Or(cmp.Compare(must(a), must(b)), cmp.Compare(b.gpus, a.gpus), cmp.Compare(lacks(a), lacks(b)))
+	})
+	if len(from) < n {
+		return nil
+	}
+	on := from[:n]
+	for _, r := range sp.required {
+		if !slices.ContainsFunc(on, func(c share) bool { return c.node == r }) {
+			return nil
+		}
+	}
+	if each {
+		return on
+	}
+	return split(on, sp.sh.GPUs)
+}
+
+// split divides a total over nodes that can take what their shares say, at
+// least one GPU each; nil if they cannot take it all.
+func split(on []share, total int) []share {
+	out := make([]share, 0, len(on))
+	for i, c := range on {
+		take := min(c.gpus, total-(len(on)-1-i))
+		if take <= 0 {
+			return nil
+		}
+		out = append(out, share{c.node, take})
+		total -= take
+	}
+	if total > 0 {
+		return nil
+	}
+	return out
+}
+
+// TightestFirst sorts gangs in the order in which packing serves them well:
+// those that run already stay, then the largest, of equals the choosiest, then
+// the one that loses most by spreading.
+func TightestFirst(gangs []Gang) {
+	slices.SortStableFunc(gangs, func(a, b Gang) int { return tighter(&a, &b) })
+}
+
+func tighter(g, h *Gang) int {
+	return cmp.Or(
+		cmp.Compare(len(h.Held), len(g.Held)),
+		cmp.Compare(h.Shape.Count(), g.Shape.Count()),
+		cmp.Compare(choosy(h), choosy(g)),
+		cmp.Compare(spread(h), spread(g)))
+}
+
+// choosy counts what restricts a gang's choice of nodes.
+func choosy(g *Gang) int {
+	n := len(g.Required)
+	if g.Scope != nil {
+		n++
+	}
+	if g.Shape.Type != "" {
+		n++
+	}
+	return n
+}
+
+// spread is what a gang loses by leaving one machine.
+func spread(g *Gang) float64 {
+	n := g.Shape.Count()
+	return g.rate(n, cluster.Machine) - g.rate(n, cluster.Rack)
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package auction
+
+import (
+	"cmp"
+	"slices"
+
+	"themis/core/cluster"
+)
+
+// Node is what one node has on offer.
+type Node struct {
+	Name   string
+	Rack   string
+	GPUs   []cluster.GPUs // Total is what is free; at most mostTypes types count
+	CPUs   int            // free; -1: not a resource here
+	MemMiB int64          // free; -1: not a resource here
+	Idle   bool           // no job is on it
+	Real   int            // of the free GPUs, those no running job still holds
+}
+
+// Claim takes (sign -1) GPUs of a lease that has not started out of the offer,
+// or puts (sign +1) those of a running job on offer, with the CPUs and memory
+// that the shape needs beside them.
+func (n *Node) Claim(sh cluster.Shape, gpus, nodes, sign int) {
+	left := gpus
+	for k := range n.GPUs {
+		t := &n.GPUs[k]
+		if left == 0 || sh.Type != "" && t.Type != sh.Type {
+			continue
+		}
+		step := left
+		if sign < 0 {
+			step = min(left, t.Total)
+		}
+		t.Total += sign * step
+		left -= step
+	}
+	w := needs(sh, gpus, nodes)
+	if n.CPUs >= 0 {
+		n.CPUs = max(n.CPUs+sign*w.CPUs, 0)
+	}
+	if n.MemMiB >= 0 {
+		n.MemMiB = max(n.MemMiB+int64(sign)*w.MemMiB, 0)
+	}
+	if sign < 0 {
+		n.Real = max(n.Real-gpus, 0)
+		n.Idle = false
+		if sh.Exclusive {
+			n.GPUs, n.Real = nil, 0
+		}
+	}
+}
+
+// Need is what a gang takes of one node.
+type Need struct {
+	GPUs   int   `json:"gpus"`
+	CPUs   int   `json:"cpus"`
+	MemMiB int64 `json:"mem_mib"`
+}
+
+// needs is what one node must give for g GPUs of a gang spread over n nodes.
+func needs(sh cluster.Shape, gpus, nodes int) Need {
+	cpus := max(sh.CPUsPerNode, sh.CPUsPerGPU*gpus, (sh.CPUs+nodes-1)/max(nodes, 1), 1)
+	mem := max(sh.MemPerNode, sh.MemPerCPU*int64(cpus), sh.MemPerGPU*int64(gpus))
+	return Need{gpus, cpus, mem}
+}
+
+// Scope is a set of nodes that gangs may run on. Gangs with the same choice
+// share one Scope.
+type Scope struct{ names map[string]bool }
+
+// NewScope makes the set of the named nodes.
+func NewScope(nodes []string) *Scope {
+	s := &Scope{names: make(map[string]bool, len(nodes))}
+	for _, n := range nodes {
+		s.names[n] = true
+	}
+	return s
+}
+
+// Gang is one job in a bid: it is placed whole or not at all.
+type Gang struct {
+	ID       string
+	Group    string // gangs of one non-empty Group are placed together, on nodes of their own
+	Shape    cluster.Shape
+	Scope    *Scope          // nodes it may run on; nil: any
+	Required []string        // nodes it must have
+	Held     []cluster.Share // it runs here and can run nowhere else
+	Restart  float64         // GPU-seconds lost if it holds GPUs and wins none
+	// Rate is the speed on so many GPUs at a level, in GPUs within one machine;
+	// nil: each GPU counts as one.
+	Rate func(gpus int, level cluster.Level) float64
+}
+
+func (g *Gang) rate(gpus int, level cluster.Level) float64 {
+	if g.Rate == nil {
+		return float64(gpus)
+	}
+	return g.Rate(gpus, level)
+}
+
+// Placement is where a gang goes.
+type Placement struct {
+	Gang  string
+	On    []cluster.Share
+	Level cluster.Level
+	Rate  float64
+}
+
+// mostTypes is how many GPU types of one node are told apart.
+const mostTypes = 8
+
+// cell is what is left of a node while a round is solved.
+type cell struct {
+	kind  [mostTypes]int16 // type ids
+	free  [mostTypes]int16 // that typed gangs may still take
+	types int
+	cpus  int // -1: not a resource
+	mem   int64
+	idle  bool // before the round
+	jobs  int  // placed in the round
+	real  int
+	rack  int32 // -1: unknown
+}
+
+// Space is the free room of a round; gangs are placed into it one by one. Its
+// nodes are kept in an order that depends on names only between equal ones.
+type Space struct {
+	cells     []cell
+	free      []int32 // GPUs of all types, by node
+	names     []string
+	index     map[string]int32
+	racks     [][2]int32 // from, to
+	rackNames []string
+	types     []string
+	scopes    map[*Scope][]bool
+}
+
+// NewSpace takes the nodes on offer. Their order does not matter; of nodes with
+// the same name only the first counts.
+func NewSpace(nodes []Node) *Space {
+	s := &Space{index: make(map[string]int32, len(nodes)), scopes: map[*Scope][]bool{}}
+	sorted := slices.Clone(nodes)
+	content := rackContents(sorted)
+	slices.SortStableFunc(sorted, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(content[a.Rack], content[b.Rack]), cmp.Compare(a.Rack, b.Rack),
+			cmp.Compare(signature(&a), signature(&b)), cmp.Compare(a.Name, b.Name))
+	})
+	for i := range sorted {
+		n := &sorted[i]
+		if _, ok := s.index[n.Name]; ok {
+			continue
+		}
+		id := int32(len(s.cells))
+		c := cell{cpus: max(n.CPUs, -1), mem: max(n.MemMiB, -1), idle: n.Idle, real: n.Real, rack: -1}
+		var free int32
+		for _, g := range n.GPUs[:min(len(n.GPUs), mostTypes)] {
+			have := int16(min(max(g.Total, 0), 1<<14))
+			free += int32(have)
+			id := s.typeID(g.Type)
+			if k := slices.Index(c.kind[:c.types], id); k >= 0 {
+				c.free[k] += have
+				continue
+			}
+			c.kind[c.types], c.free[c.types] = id, have
+			c.types++
+		}
+		if n.Rack != "" {
+			if id == 0 || sorted[i-1].Rack != n.Rack || len(s.racks) == 0 {
+				s.racks = append(s.racks, [2]int32{id, id})
+				s.rackNames = append(s.rackNames, n.Rack)
+			}
+			c.rack = int32(len(s.racks) - 1)
+			s.racks[c.rack][1] = id + 1
+		}
+		s.index[n.Name] = id
+		s.names = append(s.names, n.Name)
+		s.cells = append(s.cells, c)
+		s.free = append(s.free, free)
+	}
+	return s
+}
+
+// signature orders nodes by what they have.
+func signature(n *Node) string {
+	b := make([]byte, 0, 64)
+	put := func(v int64) {
+		for shift := 56; shift >= 0; shift -= 8 {
+			b = append(b, byte(v>>shift))
+		}
+	}
+	for _, g := range n.GPUs {
+		put(int64(g.Total))
+		b = append(b, g.Type...)
+		b = append(b, 0)
+	}
+	put(int64(n.CPUs) + 1)
+	put(n.MemMiB + 1)
+	put(int64(n.Real))
+	return string(b)
+}
+
+// rackContents orders racks by what their nodes have.
+func rackContents(nodes []Node) map[string]string {
+	parts := map[string][]string{}
+	for i := range nodes {
+		parts[nodes[i].Rack] = append(parts[nodes[i].Rack], signature(&nodes[i]))
+	}
+	out := make(map[string]string, len(parts))
+	for r, p := range parts {
+		slices.Sort(p)
+		var all []byte
+		for _, s := range p {
+			all = append(all, s...)
+		}
+		out[r] = string(all)
+	}
+	return out
+}
+
+func (s *Space) typeID(name string) int16 {
+	if i := slices.Index(s.types, name); i >= 0 {
+		return int16(i)
+	}
+	s.types = append(s.types, name)
+	return int16(len(s.types) - 1)
+}
+
+func (s *Space) clone() *Space {
+	c := *s
+	c.cells, c.free = slices.Clone(s.cells), slices.Clone(s.free)
+	return &c
+}
+
+// Free counts the GPUs that are left.
+func (s *Space) Free() int {
+	var free int
+	for _, f := range s.free {
+		free += int(f)
+	}
+	return free
+}
+
+// spec is a gang as the space reads it.
+type spec struct {
+	g        *Gang
+	sh       cluster.Shape
+	typ      int16  // -1: any
+	scope    []bool // nil: any
+	required []int32
+	held     []share
+	never    bool // it names a node or type that is not on offer
+	kind     int  // in the model that reads it
+}
+
+// share is a part of a placement: GPUs of one node.
+type share struct {
+	node int32
+	gpus int
+}
+
+func (s *Space) read(g *Gang) spec {
+	sp := spec{g: g, sh: g.Shape, typ: -1}
+	if g.Shape.Type != "" {
+		if sp.typ = int16(slices.Index(s.types, g.Shape.Type)); sp.typ < 0 {
+			sp.never = true
+		}
+	}
+	if g.Scope != nil {
+		ok := s.scopes[g.Scope]
+		if ok == nil {
+			ok = make([]bool, len(s.cells))
+			for i, name := range s.names {
+				ok[i] = g.Scope.names[name]
+			}
+			s.scopes[g.Scope] = ok
+		}
+		sp.scope = ok
+	}
+	for _, name := range g.Required {
+		i, ok := s.index[name]
+		sp.required = append(sp.required, i)
+		sp.never = sp.never || !ok
+	}
+	for _, h := range g.Held {
+		i, ok := s.index[h.Node]
+		sp.held = append(sp.held, share{i, h.GPUs})
+		sp.never = sp.never || !ok
+	}
+	return sp
+}
+
+// has is how many GPUs of the gang's type are free on the node.
+func (s *Space) has(sp *spec, n int32) int {
+	free := int(s.free[n])
+	if sp.typ < 0 {
+		return free
+	}
+	c := &s.cells[n]
+	if k := slices.Index(c.kind[:c.types], sp.typ); k >= 0 {
+		return min(free, int(c.free[k]))
+	}
+	return 0
+}
+
+// lacksType says whether the node has no GPU of the gang's type at all.
+func (s *Space) lacksType(sp *spec, n int32) bool {
+	c := &s.cells[n]
+	return sp.typ >= 0 && !slices.Contains(c.kind[:c.types], sp.typ)
+}
+
+// typedShort says whether typed gangs alone leave too few GPUs of its type.
+func (s *Space) typedShort(sp *spec, n int32, gpus int) bool {
+	c := &s.cells[n]
+	k := slices.Index(c.kind[:c.types], sp.typ)
+	return sp.typ >= 0 && k >= 0 && int(c.free[k]) < gpus
+}
+
+// holds says whether the node can take so many GPUs of a gang spread over so
+// many nodes, that the node is one of its choice aside.
+func (s *Space) holds(sp *spec, n int32, gpus, nodes int) bool {
+	c := &s.cells[n]
+	if s.has(sp, n) < gpus || sp.sh.Exclusive && (!c.idle || c.jobs > 0) && len(sp.held) == 0 {
+		return false
+	}
+	if c.cpus < 0 && c.mem < 0 {
+		return true
+	}
+	w := needs(sp.sh, gpus, nodes)
+	return (c.cpus < 0 || w.CPUs <= c.cpus) && (c.mem < 0 || w.MemMiB <= c.mem)
+}
+
+// most is how many GPUs of the gang the node could take, at most want.
+func (s *Space) most(sp *spec, n int32, want, nodes int) int {
+	for g := min(want, s.has(sp, n)); g > 0; g-- {
+		if s.holds(sp, n, g, nodes) {
+			return g
+		}
+	}
+	return 0
+}
+
+// hold is what a placement took of one node.
+type hold struct {
+	share
+	all  int32 // GPUs that others no longer get: more than gpus if exclusive
+	cpus int
+	mem  int64
+	real int
+	typ  int16
+}
+
+// take removes a share from the space. Which type a gang without a type gets
+// stays open as long as the typed ones find theirs; an exclusive gang takes the
+// whole node.
+func (s *Space) take(sp *spec, sh share, nodes int) hold {
+	c := &s.cells[sh.node]
+	w := needs(sp.sh, sh.gpus, nodes)
+	h := hold{share: sh, all: int32(sh.gpus), cpus: w.CPUs, mem: w.MemMiB, typ: sp.typ}
+	if sp.sh.Exclusive {
+		h.all, h.cpus, h.mem = s.free[sh.node], c.cpus, c.mem
+	}
+	if len(sp.held) == 0 { // what a running job keeps is not really free
+		h.real = min(c.real, sh.gpus)
+	}
+	s.again(&h)
+	return h
+}
+
+// again is take of the very same, after give.
+func (s *Space) again(h *hold) { s.apply(h, -1) }
+
+// give is take undone.
+func (s *Space) give(h *hold) { s.apply(h, +1) }
+
+func (s *Space) apply(h *hold, sign int) {
+	c := &s.cells[h.node]
+	s.free[h.node] += int32(sign) * h.all
+	if h.typ >= 0 {
+		c.free[slices.Index(c.kind[:c.types], h.typ)] += int16(sign * h.gpus)
+	}
+	if c.cpus >= 0 {
+		c.cpus += sign * h.cpus
+	}
+	if c.mem >= 0 {
+		c.mem += int64(sign) * h.mem
+	}
+	c.real += sign * h.real
+	c.jobs -= sign
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fairness
+
+import (
+	"sort"
+
+	"themis/core/cluster"
+)
+
+// Speeds by model: S at slot, machine and rack, as in the authors' simulator
+// (paper.md's table); the cluster level is taken as the rack's.
+var models = map[string][]float64{
+	"vgg19": {1, .70, .50, .50}, "vgg16": {1, .72, .52, .52}, "vgg11": {1, .75, .56, .56},
+	"alexnet":    {1, .80, .64, .64},
+	"inception3": {1, .98, .96, .96}, "inception4": {1, .98, .96, .96}, "googlenet": {1, .98, .96, .96},
+	"resnet50": {1, .98, .96, .96}, "resnet101": {1, .98, .96, .96}, "resnet152": {1, .98, .96, .96},
+	"network": {1, .9, .7, .5}, "compute": {1, 1, .98, .96},
+}
+
+// defaultSpeed is S of a job that declares neither place= nor a known model=.
+var defaultSpeed = []float64{1, 1, .9, .85}
+
+// Speed is S of a job at a placement level: its speed as a fraction of that
+// within a slot, relative to one machine, since slots are not told apart.
+func Speed(h cluster.Hint, level cluster.Level) float64 {
+	s := defaultSpeed
+	if m, ok := models[h.Model]; ok {
+		s = m
+	}
+	if len(h.Place) > 0 {
+		s = h.Place
+	}
+	last := len(s) - 1
+	return s[min(int(level), last)] / s[min(int(cluster.Machine), last)]
+}
+
+// Models lists the names that the model= hint knows, sorted.
+func Models() []string {
+	names := make([]string, 0, len(models))
+	for n := range models {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Rate is the speed of a job of least GPUs, in GPUs, when it has gpus of them at
+// a placement level: its speedup= curve relative to its smallest form, times S.
+// A job without a curve gains nothing by more GPUs than it asked for, as nobody
+// said that it would.
+func Rate(h cluster.Hint, least, gpus int, level cluster.Level) float64 {
+	n := float64(min(gpus, least))
+	if len(h.Speedup) > 0 {
+		if base := speedup(h.Speedup, least); base > 0 {
+			n = float64(least) * speedup(h.Speedup, gpus) / base
+		}
+	}
+	return n * Speed(h, level)
+}
+
+// speedup reads a curve: linear between points and from zero to the first, flat
+// after the last.
+func speedup(curve []cluster.SpeedPoint, gpus int) float64 {
+	var from cluster.SpeedPoint
+	for _, p := range curve {
+		if gpus <= p.GPUs {
+			part := float64(gpus-from.GPUs) / float64(p.GPUs-from.GPUs)
+			return from.Speed + part*(p.Speed-from.Speed)
+		}
+		from = p
+	}
+	return from.Speed
+}

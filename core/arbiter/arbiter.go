@@ -133,6 +133,7 @@ type App struct {
 	work      float64       // GPU-seconds told to the virtual schedule
 	said      float64       // rho when it was last recorded
 	saved     time.Time     // when it last was in a decision
+	slack     time.Duration // how long it could wait and yet end by its reference
 	jobs      []*Job
 }
 
@@ -281,6 +282,7 @@ func (a *Arbiter) Step(now time.Time, snap *cluster.Snapshot) Decision {
 	a.timeouts()
 	a.promote()
 	if a.due() {
+		a.rate()
 		a.auction()
 		a.promote()
 	}

@@ -24,49 +24,36 @@ type market struct {
 	space  *auction.Space
 	fresh  *auction.Space  // as it was before the round
 	held   map[*Lease]bool // up for renewal, GPUs on offer
-	bids   []auction.Bid   // worst rho first
+	bids   []auction.Bid   // in the order of turns
 	byJob  map[string]*Job
 	scopes map[string]*auction.Scope
+	owner  map[string]string  // by app
+	rates  map[string]float64 // of the virtual schedule, by app
 	placed map[string]auction.Placement
 	length map[string]time.Duration
 	record *Round
 }
 
 func (a *Arbiter) market(expired map[*Lease]bool) *market {
-	m := &market{held: expired, byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{},
+	m := &market{held: expired, byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{}, owner: map[string]string{},
 		placed: map[string]auction.Placement{}, length: map[string]time.Duration{}}
 	offer := a.offer(expired)
 	m.space, m.fresh = auction.NewSpace(offer), auction.NewSpace(offer)
 	free := m.space.Free()
 	rates := a.fluid.Rates()
-	byApp := map[*App][]auction.Gang{}
-	for l := range expired {
-		j := a.jobs[l.Job]
-		m.byJob[j.ID] = j
-		g := m.gang(j)
-		g.Held = l.On
-		g.Restart = float64(l.gpus()) * a.cfg.Restart.Seconds()
-		byApp[j.App] = append(byApp[j.App], g)
-	}
-	wanted, large := map[*App]int{}, map[*App]int{}
-	begun := map[string]bool{}
-	siblings := a.whole()
+	m.rates = rates
+	byApp := m.renewals(a)
+	waiting, siblings := map[*App][]*Job{}, a.whole()
 	for _, j := range a.list() {
-		// An app cannot use more than is free: the rest of its queue stays out.
-		if !a.wants(j) || !siblings[j.Gang] {
-			continue
+		if a.wants(j) && siblings[j.Gang] {
+			waiting[j.App] = append(waiting[j.App], j)
 		}
-		if full := wanted[j.App] > free || large[j.App] > largeMost; full && !begun[j.Gang] {
-			continue
+	}
+	for app, jobs := range waiting {
+		for _, j := range usable(divide(jobs), free) {
+			m.byJob[j.ID] = j
+			byApp[app] = append(byApp[app], m.gang(j))
 		}
-		m.byJob[j.ID] = j
-		begun[j.Gang] = j.Gang != ""
-		if n := j.Shape.Count(); n <= free {
-			wanted[j.App] += n
-		} else {
-			large[j.App]++
-		}
-		byApp[j.App] = append(byApp[j.App], m.gang(j))
 	}
 	a.ids.Round++
 	m.record = &Round{ID: a.ids.Round, At: a.now, Free: free, Apps: len(byApp)}
@@ -81,26 +68,16 @@ func (a *Arbiter) market(expired map[*Lease]bool) *market {
 		}
 	}
 	for app, gangs := range byApp {
-		m.divide(app, gangs)
 		b := a.bid(app, gangs, rates[app.ID], share[app.Entity], expired)
 		b.Owner, b.Weight = app.Entity, app.Weight/float64(bidding[app.Entity])
+		m.owner[b.App] = b.Owner
 		m.bids = append(m.bids, b)
 	}
-	// Apps are ranked by how they fare with all that they hold now (paper
-	// section 5.1, step 2), leases that have just run out included.
-	rho := make(map[string]float64, len(m.bids))
-	for i := range m.bids {
-		b := &m.bids[i]
-		rho[b.App] = b.Rho(a.heldRate(a.apps[b.App], nil), 0)
-	}
-	slices.SortFunc(m.bids, func(x, y auction.Bid) int {
-		return cmp.Or(cmp.Compare(rho[y.App], rho[x.App]), cmp.Compare(x.Order, y.Order))
-	})
+	slices.SortFunc(m.bids, func(x, y auction.Bid) int { return a.turn(a.apps[x.App], a.apps[y.App]) })
 	for i := range m.bids {
 		b := &m.bids[i]
 		app := a.apps[b.App]
-		o := a.outlook(app, rates[b.App])
-		r := BidRecord{App: b.App, Rho: rho[b.App], Slack: o.Slack(a.width(app)), Source: worstSource(m, b)}
+		r := BidRecord{App: b.App, Rho: app.Rho, Slack: app.slack, Source: worstSource(m, b)}
 		r.After = r.Rho
 		for _, g := range b.Gangs {
 			r.Wanted += g.Shape.Count()
@@ -123,38 +100,71 @@ func (a *Arbiter) whole() map[string]bool {
 	return out
 }
 
-// divide puts the app's gangs into the order in which the app itself starts
-// them: those that hold GPUs first, then by the order= of its newest job.
-func (m *market) divide(app *App, gangs []auction.Gang) {
-	rule := ""
-	for _, j := range app.jobs {
-		if j.Hint.Order != "" && !j.done {
-			rule = j.Hint.Order
+// renewals are the gangs of leases that have run out, by app, the oldest first.
+func (m *market) renewals(a *Arbiter) map[*App][]auction.Gang {
+	out := map[*App][]auction.Gang{}
+	for _, l := range a.live() {
+		if !m.held[l] {
+			continue
 		}
+		j := a.jobs[l.Job]
+		m.byJob[j.ID] = j
+		g := m.gang(j)
+		g.Held = l.On
+		g.Restart = float64(l.gpus()) * a.cfg.Restart.Seconds()
+		out[j.App] = append(out[j.App], g)
 	}
-	left := func(g *auction.Gang) time.Duration { j := m.byJob[g.ID]; return j.Estimate.Total - j.Attained }
-	slices.SortStableFunc(gangs, func(x, y auction.Gang) int {
-		if held := cmp.Compare(len(y.Held), len(x.Held)); held != 0 {
-			return held
+	return out
+}
+
+// divide puts an app's waiting jobs, which are in the order of submission, into
+// the order in which the app itself starts them: by the order= of its newest
+// job. Jobs that start together keep theirs.
+func divide(jobs []*Job) []*Job {
+	rule := ""
+	for _, j := range jobs {
+		if j.Gang != "" {
+			return jobs
 		}
-		if len(x.Held) > 0 {
-			return cmp.Compare(m.byJob[x.ID].Lease.ID, m.byJob[y.ID].Lease.ID)
-		}
-		if x.Group != "" || y.Group != "" {
-			return 0 // what starts together stays together
-		}
+		rule = cmp.Or(j.Hint.Order, rule)
+	}
+	left := func(j *Job) time.Duration { return j.Estimate.Total - j.Attained }
+	gpus := func(j *Job) int { return j.Shape.Count() }
+	slices.SortStableFunc(jobs, func(x, y *Job) int {
 		switch rule {
 		case "short":
-			return cmp.Compare(left(&x), left(&y))
+			return cmp.Compare(left(x), left(y))
 		case "long":
-			return cmp.Compare(left(&y), left(&x))
+			return cmp.Compare(left(y), left(x))
 		case "small":
-			return cmp.Compare(x.Shape.Count(), y.Shape.Count())
+			return cmp.Compare(gpus(x), gpus(y))
 		case "large":
-			return cmp.Compare(y.Shape.Count(), x.Shape.Count())
+			return cmp.Compare(gpus(y), gpus(x))
 		}
 		return 0
 	})
+	return jobs
+}
+
+// usable cuts an app's queue where it has asked for more than all that is free,
+// but not within a gang.
+func usable(jobs []*Job, free int) []*Job {
+	wanted, large := 0, 0
+	begun := map[string]bool{}
+	out := jobs[:0:0]
+	for _, j := range jobs {
+		if full := wanted > free || large > largeMost; full && !begun[j.Gang] {
+			continue
+		}
+		begun[j.Gang] = j.Gang != ""
+		if n := j.Shape.Count(); n <= free {
+			wanted += n
+		} else {
+			large++
+		}
+		out = append(out, j)
+	}
+	return out
 }
 
 // bid is the app's valuation of any offer; fair and share are the GPUs that the
@@ -166,7 +176,7 @@ func (a *Arbiter) bid(app *App, gangs []auction.Gang, fair, share float64, expir
 		Rho: func(rate, lost float64) float64 {
 			with := o
 			with.Work += lost
-			return with.Rho(rate)
+			return with.Bid(rate)
 		}}
 }
 

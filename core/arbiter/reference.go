@@ -64,16 +64,24 @@ func (a *Arbiter) estimate(j *Job) {
 }
 
 // workOf is the app's work in GPU-seconds, done and to come, as estimated, and
-// the GPUs it could use at once.
+// the most GPUs that it could keep busy to its end: no more than its jobs have
+// together, and no more than would end it before its longest job.
 func workOf(app *App) (work, par float64) {
+	longest := app.Gone.Longest
 	for _, j := range app.jobs {
-		if j.done {
-			work += float64(j.Shape.Count()) * j.Attained.Seconds()
-			continue
+		took := j.Attained
+		if n := float64(j.Shape.Count() * (1 + j.MoreTasks)); j.done {
+			work += float64(j.Shape.Count()) * took.Seconds()
+		} else {
+			took = max(j.Estimate.Total, took)
+			work += n * took.Seconds()
+			par += j.widest() * float64(1+j.MoreTasks)
+			took = time.Duration(float64(took) * float64(j.Shape.Count()) / max(j.widest(), 1))
 		}
-		n := float64(j.Shape.Count() * (1 + j.MoreTasks))
-		work += n * max(j.Estimate.Total, j.Attained).Seconds()
-		par += n
+		longest = max(longest, took)
+	}
+	if longest > 0 {
+		par = min(par, (app.Gone.Work+work)/longest.Seconds())
 	}
 	return work, par
 }

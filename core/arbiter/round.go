@@ -46,7 +46,8 @@ func (a *Arbiter) rate() {
 	for _, app := range a.apps {
 		rho := 0.0
 		if app.Ended.IsZero() {
-			rho = a.outlook(app, rates[app.ID]).Rho(a.heldRate(app, nil))
+			o := a.outlook(app, rates[app.ID])
+			rho, app.slack = o.Rho(a.heldRate(app, nil)), o.Slack(a.width(app))
 		} else {
 			rho = fairness.Final(app.Submit, app.Ended, app.Reference)
 		}
@@ -56,6 +57,28 @@ func (a *Arbiter) rate() {
 		}
 		app.Rho = rho
 	}
+}
+
+// urgentLeases is how many leases of slack are as good as none: one may pass
+// before the app's turn comes, and one until its GPUs are there.
+const urgentLeases = 2
+
+// turn compares two apps by whose turn it is. Those whose slack is nearly gone
+// come first, then who would end first in the virtual schedule (Fair Sojourn:
+// Friedman and Henderson 2003): so nobody who can still end by its reference
+// waits behind somebody who has time. Against the paper's T_id, which is no
+// schedule, the worst rho comes first, as in the paper (section 5.1, step 2).
+func (a *Arbiter) turn(x, y *App) int {
+	if a.cfg.Reference == ReferencePaper {
+		return cmp.Or(cmp.Compare(y.Rho, x.Rho), cmp.Compare(x.Order, y.Order))
+	}
+	urgent := func(app *App) int {
+		if app.slack < urgentLeases*a.cfg.Lease {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(urgent(x), urgent(y)), x.Reference.Compare(y.Reference), cmp.Compare(x.Order, y.Order))
 }
 
 // outlook collects what the app's rho depends on now.
@@ -245,7 +268,7 @@ func (a *Arbiter) auction() {
 		a.gather(m)
 		return
 	}
-	in := max(int(math.Floor((1-a.cfg.F)*float64(len(m.bids)))), 1)
+	in := m.participants(a.cfg.F)
 	res := auction.Run(m.space, m.bids[:in])
 	if a.cfg.Payment == PayGPUs {
 		res.Withhold(m.space)
@@ -257,7 +280,7 @@ func (a *Arbiter) auction() {
 	}
 	for _, w := range res.Awards {
 		rec := byApp[w.App]
-		rec.Payment, rec.PaymentLow, rec.After = w.Payment, w.PaymentLow, w.Rho
+		rec.Payment, rec.PaymentLow = w.Payment, w.PaymentLow
 		length := a.cfg.Lease
 		if a.cfg.Payment == PayLease {
 			length = max(time.Duration(w.Payment*float64(a.cfg.Lease)), min(a.cfg.LeaseMin, a.cfg.Lease))
@@ -277,6 +300,30 @@ func (a *Arbiter) auction() {
 	a.settle(m)
 	a.promote()
 	a.gather(m)
+}
+
+// participants puts those first who take part in the auction, and counts them:
+// the 1-f of the apps whose turn it is (paper section 5.1, step 2), with all
+// other apps of their owners, so that an owner gains nothing by having some of
+// its work served from what is left, where nobody pays.
+func (m *market) participants(f float64) int {
+	in := max(int(math.Floor((1-f)*float64(len(m.bids)))), 1)
+	owners := map[string]bool{}
+	for _, b := range m.bids[:in] {
+		owners[b.Owner] = true
+	}
+	outside := func(app string) int {
+		if owners[m.owner[app]] {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(m.bids, func(x, y auction.Bid) int { return cmp.Compare(outside(x.App), outside(y.App)) })
+	slices.SortStableFunc(m.record.Bids, func(x, y BidRecord) int { return cmp.Compare(outside(x.App), outside(y.App)) })
+	for in < len(m.bids) && owners[m.bids[in].Owner] {
+		in++
+	}
+	return in
 }
 
 // expired returns the held leases that have run out and can end; those that
@@ -354,7 +401,9 @@ func (a *Arbiter) settle(m *market) {
 			l.State, l.Deadline = Reserved, a.now.Add(a.cfg.GatherLimit)
 			l.Anywhere = j.fails > 0
 		}
-		rec.After = b.Rho(rate, lost)
+		o := a.outlook(a.apps[b.App], m.rates[b.App])
+		o.Work += lost
+		rec.After = o.Rho(rate)
 	}
 	for _, l := range a.live() {
 		if !m.held[l] {

@@ -21,8 +21,8 @@ const (
 	sentencesMost  = 2000
 )
 
-// waiting returns the jobs that wait for GPUs, in the order they are ranked:
-// the worst-off app first, inside an app its own order.
+// waiting returns the jobs that wait for GPUs, in the order they are ranked: by
+// whose turn it is, inside an app in its own order.
 func (a *Arbiter) waiting() []*Job {
 	var out []*Job
 	for _, j := range a.list() {
@@ -31,9 +31,7 @@ func (a *Arbiter) waiting() []*Job {
 			out = append(out, j)
 		}
 	}
-	slices.SortStableFunc(out, func(x, y *Job) int {
-		return cmp.Or(cmp.Compare(y.App.Rho, x.App.Rho), cmp.Compare(x.App.Order, y.App.Order))
-	})
+	slices.SortStableFunc(out, func(x, y *Job) int { return a.turn(x.App, y.App) })
 	return out
 }
 

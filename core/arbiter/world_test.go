@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"themis/core/auction"
 	"themis/core/cluster"
 )
 
@@ -133,6 +134,9 @@ func (w *world) observe() Decision {
 	}
 	w.tell(&d)
 	w.check(&d)
+	if d.Round != nil && len(w.jobs) < 100 {
+		w.idle()
+	}
 	return d
 }
 
@@ -196,6 +200,26 @@ func (w *world) check(d *Decision) {
 	}
 }
 
+// idle states work conservation: after a round no job could start on what is
+// free, unless a gang is gathering GPUs.
+func (w *world) idle() {
+	a := w.arb
+	for _, l := range a.leases {
+		if l.State == Reserved {
+			return
+		}
+	}
+	m := &market{scopes: map[string]*auction.Scope{}}
+	for _, j := range a.list() {
+		if a.wants(j) && j.Gang == "" {
+			space := auction.NewSpace(a.offer(nil))
+			if p := space.PlaceAll([]auction.Gang{m.gang(j)}); p != nil {
+				w.fail("%s: job %s of %d GPUs waits although %v is free", w.now, j.ID, j.Shape.Count(), p[0].On)
+			}
+		}
+	}
+}
+
 func (w *world) start(g Grant) {
 	j := w.job(g.Job)
 	if j.State != cluster.Pending {
@@ -253,6 +277,7 @@ func (w *world) command(d *datadriven.TestData) string {
 		w.cfg.TakeUp = span("take_up", w.cfg.TakeUp.String())
 		w.cfg.Reclaim = Reclaim(arg("reclaim", string(w.cfg.Reclaim)))
 		w.cfg.Entity = Entity(arg("entity", string(w.cfg.Entity)))
+		w.cfg.Payment, w.cfg.Reference = Payment(arg("payment", string(w.cfg.Payment))), Reference(arg("reference", string(w.cfg.Reference)))
 		w.cfg.F, _ = strconv.ParseFloat(arg("f", "0.8"), 64)
 	case "nodes":
 		for range num("n", 1) {
@@ -265,7 +290,13 @@ func (w *world) command(d *datadriven.TestData) string {
 			j.ID, j.User, j.Limit, j.Requeueable = strconv.Itoa(id), arg("user", "alice"), span("limit", "24h"), true
 			j.Array, j.Account, j.Gang = arg("array", ""), arg("account", ""), arg("gang", "")
 			j.Shape = cluster.Shape{NodesMin: num("nodes", 1), NodesMax: num("most", 0), GPUsPerNode: num("per_node", 0), GPUs: num("gpus", 0)}
-			j.Hint = cluster.Hint{App: arg("app", ""), Runtime: span("says", j.takes.String()), Checkpoint: span("checkpoint", "0s"), Model: arg("model", "")}
+			j.Hint = cluster.Hint{App: arg("app", ""), Runtime: span("says", j.takes.String()), Checkpoint: span("checkpoint", "0s"), Model: arg("model", ""), Order: arg("order", "")}
+			for _, p := range strings.Split(arg("speedup", ""), ",") { // speedup=(1:1,8:6)
+				var at cluster.SpeedPoint
+				if n, _ := fmt.Sscanf(p, "%d:%g", &at.GPUs, &at.Speed); n == 2 {
+					j.Hint.Speedup = append(j.Hint.Speedup, at)
+				}
+			}
 			w.submit(j)
 		}
 	case "run":
@@ -294,6 +325,19 @@ func (w *world) command(d *datadriven.TestData) string {
 		}
 		w.say("%s", e.Why)
 		w.log = append(w.log, e.Advice...)
+	case "round":
+		r := w.arb.last
+		v, err := auction.Verify(r.Proof)
+		if err != nil {
+			w.fail("%s: %v", d.Pos, err)
+		}
+		w.log = append(w.log, fmt.Sprintf("round %d: %d GPUs on offer, %d apps; exact %v, proven within %.4f", r.ID, r.Free, r.Apps, r.Exact, v.Gap()))
+		for _, b := range r.Bids {
+			w.log = append(w.log, fmt.Sprintf("%-8s in %-5v rho %.2f -> %.2f  won %d of %d  keeps %.2f  next gains %.3f at %.3f  slack %s  by %s",
+				b.App, b.In, b.Rho, b.After, b.Won, b.Wanted, b.Payment, b.Gain, b.Price, b.Slack.Round(time.Minute), b.Source))
+		}
+	case "owes":
+		w.log = append(w.log, fmt.Sprintf("%s owes %.1f GPU-hours", arg("user", ""), w.arb.Owes(arg("user", ""))/3600))
 	case "apps":
 		for _, a := range w.arb.State().Apps {
 			end := "goes on"

@@ -59,7 +59,8 @@ type Evidence struct {
 const historySamples = 3
 
 // A declaration stands as long as its user's runs took honestLeast to honestMost
-// of what was declared; beyond, it is multiplied by at most correctMost.
+// of what was declared; beyond, it is corrected. One that is off by more than
+// correctMost says nothing, if anything else is known.
 const (
 	honestLeast, honestMost = 0.8, 1.25
 	correctMost             = 20
@@ -99,8 +100,9 @@ func Judge(j *cluster.Job, ev Evidence) Estimate {
 
 // believe corrects the declaration by the median of what its user's runs took
 // over what was declared. Where that is no guide, as half of the runs are more
-// than a factor of 2 off it (median absolute deviation of the logarithms), the
-// record of like jobs is taken, if there is one.
+// than a factor of 2 off it (median absolute deviation of the logarithms), or it
+// is too far off to mean anything, the record of like jobs is taken, if there is
+// one, and in the latter case else the time limit.
 func believe(j *cluster.Job, ev Evidence) Estimate {
 	e := Estimate{j.Hint.Runtime, Declared}
 	if len(ev.Said) < historySamples {
@@ -114,10 +116,13 @@ func believe(j *cluster.Job, ev Evidence) Estimate {
 	for i := range wrong {
 		wrong[i] = math.Abs(wrong[i] - middle)
 	}
-	if median(wrong) > math.Ln2 && len(ev.Past) >= historySamples {
-		return Estimate{quantile(ev.Past, j.Limit), History}
-	}
-	if ratio := math.Exp(middle); ratio < honestLeast || ratio > honestMost {
+	useless := math.Abs(middle) > math.Log(correctMost)
+	switch ratio := math.Exp(middle); {
+	case (useless || median(wrong) > math.Ln2) && len(ev.Past) >= historySamples:
+		e = Estimate{quantile(ev.Past, j.Limit), History}
+	case useless && j.Limit > 0:
+		e = Estimate{j.Limit, Limit}
+	case ratio < honestLeast || ratio > honestMost:
 		ratio = min(max(ratio, 1.0/correctMost), correctMost)
 		e = Estimate{seconds(e.Total.Seconds() * ratio), Corrected}
 	}

@@ -54,6 +54,8 @@ func TestJudge(t *testing.T) {
 		{"always double", job(0, h), Evidence{Said: said(.5, .5, .5)}, Estimate{30 * m, Corrected}},
 		{"a thousandth: by 20 at most", job(0, h), Evidence{Said: said(1e3, 1e3, 1e3)}, Estimate{20 * h, Corrected}},
 		{"a thousandfold: by 20 at most", job(0, h), Evidence{Said: said(1e-3, 1e-3, 1e-3)}, Estimate{3 * m, Corrected}},
+		{"a thousandth, with a limit: it says nothing", job(9*h, h), Evidence{Said: said(1e3, 1e3, 1e3)}, Estimate{9 * h, Limit}},
+		{"a thousandth, with a history", job(0, h), Evidence{Said: said(1e3, 1e3, 1e3), Past: []Run{{Took: 2 * h}, {Took: 2 * h}, {Took: 2 * h}}}, Estimate{2 * h, History}},
 		{"the limit bounds a correction", job(90*m, h), Evidence{Said: said(2, 2, 2)}, Estimate{90 * m, Corrected}},
 		{"near enough", job(0, h), Evidence{Said: said(1.24, .81, 1.2)}, Estimate{h, Declared}},
 		{"one odd run in five", job(0, h), Evidence{Said: said(1, 1, 50, 1, 1)}, Estimate{h, Declared}},

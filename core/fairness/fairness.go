@@ -52,10 +52,23 @@ func (o Outlook) Left(rate float64) time.Duration {
 	return seconds(left)
 }
 
-// Rho is the app's projected finish-time fairness at the given rate. It falls
-// as rate grows and is always positive and finite.
+// Rho is the app's projected finish-time fairness if it works at the given rate
+// for a lease, which is what is shown of it. It falls as rate grows and is always
+// positive and finite.
 func (o Outlook) Rho(rate float64) float64 {
 	shared := o.Now.Add(o.Left(rate)).Sub(o.Submit)
+	return max(shared.Seconds(), 1e-3) / o.Ideal().Seconds()
+}
+
+// Bid is the rho that a bid states for a rate (paper section 3): as if the app
+// kept that rate to its end. So 1/rho grows in proportion to what is won, which
+// is what makes the product of 1/rho an even division, and falls off where more
+// GPUs no longer help. An app that wins nothing is counted as if it had a tenth
+// of a GPU, or of its fair share if that is less: worse than any win, yet finite.
+func (o Outlook) Bid(rate float64) float64 {
+	rate = max(rate, 0.1*min(max(o.FairRate, 1e-3), 1))
+	left := max(seconds(o.Work/rate), o.Longest)
+	shared := o.Now.Add(left).Sub(o.Submit)
 	return max(shared.Seconds(), 1e-3) / o.Ideal().Seconds()
 }
 

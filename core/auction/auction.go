@@ -51,7 +51,7 @@ type Result struct {
 // Effort that a round may take. All are counts, not times, so that a round has
 // one result on any machine.
 const (
-	priceSteps  = 150   // subgradient steps
+	priceSteps  = 100   // subgradient steps
 	trialsMost  = 300   // moves tried on a packing
 	exactApps   = 16    // beyond, a round is not searched to the end
 	exactVisits = 20000 // allocations looked at

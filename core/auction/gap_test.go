@@ -5,28 +5,34 @@ package auction_test
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"themis/core/auction"
 	"themis/core/auction/auctiontest"
 )
 
-func TestGap(t *testing.T) {
+// TestCertifiedGap: over 100 seeded rounds of 1,000 GPUs and 200 apps at each
+// load, what is provably left to gain by any other allocation, packed onto nodes
+// as it is, is at most 0.001 of log welfare per bidder in the median and 0.005
+// at the 95th percentile. `make bench` prints the whole distribution.
+func TestCertifiedGap(t *testing.T) {
 	for _, z := range auctiontest.Sizes {
-		n := 20
-		if z.GPUs > 1000 {
-			n = 3
+		if z.GPUs > 1000 || z.Odd || z.Lean {
+			continue
 		}
-		var gaps, took []float64
-		for seed := range n {
-			nodes, bids := auctiontest.Round(z, uint64(seed))
-			begin := time.Now()
+		var gaps []float64
+		for seed := range uint64(100) {
+			nodes, bids := auctiontest.Round(z, seed)
 			res := auction.Run(auction.NewSpace(nodes), bids)
-			took = append(took, time.Since(begin).Seconds()*1e3)
-			gaps = append(gaps, (res.Bound-res.Welfare)/float64(len(bids)))
+			v, err := auction.Verify(res.Proof())
+			if err != nil {
+				t.Fatalf("%s, seed %d: %v", z.Name, seed, err)
+			}
+			gaps = append(gaps, v.Gap())
 		}
 		slices.Sort(gaps)
-		slices.Sort(took)
-		t.Logf("%-18s gap per bidder: least %.5f median %.5f p95 %.5f most %.5f; ms median %.1f most %.1f", z.Name, gaps[0], gaps[n/2], gaps[n*95/100], gaps[n-1], took[n/2], took[n-1])
+		t.Logf("%s: median %.5f, 95th percentile %.5f, most %.5f", z.Name, gaps[50], gaps[95], gaps[99])
+		if gaps[50] > 0.001 || gaps[95] > 0.005 {
+			t.Errorf("%s: median %.5f, 95th percentile %.5f", z.Name, gaps[50], gaps[95])
+		}
 	}
 }

@@ -14,11 +14,11 @@ type search struct {
 	*packing
 	pr   *prices
 	cost [][]float64 // by bidder: of the first k steps
-	room []int8      // by kind, while one trial looks around: 1 fits somewhere, 2 nowhere
+	room []outlet    // by kind, while one trial looks around
 }
 
 func (m *model) newSearch(p *packing, pr *prices) *search {
-	s := &search{packing: p, pr: pr, cost: make([][]float64, len(m.bidders)), room: make([]int8, len(m.kinds))}
+	s := &search{packing: p, pr: pr, cost: make([][]float64, len(m.bidders)), room: make([]outlet, len(m.kinds))}
 	for i, d := range m.bidders {
 		s.cost[i] = d.cost(pr)
 	}
@@ -299,7 +299,9 @@ func (s *search) cheapest(i int, sp *spec, each, nodes int) []share {
 		cost float64
 	}
 	var all []node
-	clear(s.room)
+	for q := range s.room {
+		s.room[q].known = false
+	}
 	for n := range s.s.cells {
 		if sp.scope != nil && !sp.scope[n] {
 			continue
@@ -349,8 +351,8 @@ func (s *search) cheapest(i int, sp *spec, each, nodes int) []share {
 	return best
 }
 
-// clearing estimates what it costs to free so many GPUs of a node; infinite if
-// it cannot be done.
+// clearing estimates what it costs to free so much of a node; infinite if it
+// cannot be done.
 func (s *search) clearing(i int, sp *spec, n int32, each, nodes int) float64 {
 	if s.s.holds(sp, n, each, nodes) {
 		return 0
@@ -358,72 +360,151 @@ func (s *search) clearing(i int, sp *spec, n int32, each, nodes int) float64 {
 	if s.s.lacksType(sp, n) {
 		return math.Inf(1)
 	}
-	typed := s.s.typedShort(sp, n, each)
-	short := each - s.s.has(sp, n)
-	var cost float64
-	freed := 0
-	var others [16]struct {
-		gpus int
-		cost float64
-	}
+	var others [16]leaver
 	count := 0
-	for _, r := range s.who[n] {
-		if r.bidder == i || count == len(others) || typed && s.m.bidders[r.bidder].specs[r.gang].typ != sp.typ {
-			continue
-		}
-		gpus := s.gpusOn(r, n)
-		c := s.leaving(r)
-		if math.IsInf(c, 1) {
-			continue
-		}
-		others[count].gpus, others[count].cost = gpus, c
-		count++
-	}
-	for count > 0 && (short > 0 || freed == 0) {
-		best := 0
-		for k := 1; k < count; k++ {
-			if others[k].cost*float64(min(max(short, 1), others[best].gpus)) < others[best].cost*float64(min(max(short, 1), others[k].gpus)) {
-				best = k
+	for at, r := range s.who[n] {
+		if count < len(others) && s.mayLeave(i, sp, r, n, each) {
+			if c := s.leaving(i, r, at); !math.IsInf(c, 1) {
+				others[count] = leaver{s.holdOn(r, n), c}
+				count++
 			}
 		}
+	}
+	short := s.shortage(sp, n, each, nodes)
+	var cost float64
+	for !short.none() {
+		best, top := -1, 0.0
+		for k := range count {
+			if r := short.part(others[k].hold) / max(others[k].cost, 1e-12); r > top {
+				best, top = k, r
+			}
+		}
+		if best < 0 {
+			return math.Inf(1)
+		}
 		cost += others[best].cost
-		short -= others[best].gpus
-		freed += others[best].gpus
+		short.less(others[best].hold)
 		count--
 		others[best] = others[count]
-	}
-	if short > 0 || freed == 0 {
-		return math.Inf(1)
 	}
 	return cost
 }
 
-func (s *search) gpusOn(r ref, n int32) int {
-	for i := range s.at[r.bidder][r.gang].holds {
-		if h := &s.at[r.bidder][r.gang].holds[i]; h.node == n {
-			return h.gpus
-		}
-	}
-	return 0
+// leaver is a gang that could leave a node, and what its bidder loses by it.
+type leaver struct {
+	hold *hold
+	cost float64
 }
 
-// leaving is what its bidder loses if a gang leaves its place: nothing if it
-// fits elsewhere, else the last step; infinite if it cannot leave.
-func (s *search) leaving(r ref) float64 {
-	d := s.m.bidders[r.bidder]
-	sp := &d.specs[r.gang]
-	if len(sp.held) > 0 || sp.g.Group != "" {
-		return math.Inf(1)
+// mayLeave says whether a gang on the node is in the way.
+func (s *search) mayLeave(i int, sp *spec, r ref, n int32, each int) bool {
+	return r.bidder != i && !(s.s.typedShort(sp, n, each) && s.m.bidders[r.bidder].specs[r.gang].typ != sp.typ)
+}
+
+// shortage is what a node lacks for a share.
+type shortage struct{ gpus, cpus, mem float64 }
+
+func (s *search) shortage(sp *spec, n int32, each, nodes int) shortage {
+	c, w := &s.s.cells[n], needs(sp.sh, each, nodes)
+	short := shortage{gpus: float64(each - s.s.has(sp, n))}
+	if c.cpus >= 0 {
+		short.cpus = float64(w.CPUs - c.cpus)
 	}
-	kind := d.steps[d.first[r.gang]].add[0]
-	if s.room[kind] == 0 {
-		s.room[kind] = 2
-		if s.s.find(sp, nil) != nil {
-			s.room[kind] = 1
+	if c.mem >= 0 {
+		short.mem = float64(w.MemMiB - c.mem)
+	}
+	return short
+}
+
+func (x shortage) none() bool { return x.gpus <= 0 && x.cpus <= 0 && x.mem <= 0 }
+
+// part is how much of the shortage a hold would end, by resource.
+func (x shortage) part(h *hold) float64 {
+	of := func(short, has float64) float64 {
+		if short <= 0 {
+			return 0
+		}
+		return min(has/short, 1)
+	}
+	return of(x.gpus, float64(h.gpus)) + of(x.cpus, float64(h.cpus)) + of(x.mem, float64(h.mem))
+}
+
+func (x *shortage) less(h *hold) {
+	x.gpus -= float64(h.gpus)
+	x.cpus -= float64(h.cpus)
+	x.mem -= float64(h.mem)
+}
+
+func (s *search) holdOn(r ref, n int32) *hold {
+	holds := s.at[r.bidder][r.gang].holds
+	for i := range holds {
+		if holds[i].node == n {
+			return &holds[i]
 		}
 	}
-	if s.room[kind] == 1 {
+	return nil
+}
+
+// outlet is where gangs of a kind can go if they must leave.
+type outlet struct {
+	known  bool
+	fits   bool      // into free room
+	losses []float64 // of those who would give up such a gang, the least first
+}
+
+// lossesMost is how many of them are worth knowing.
+const lossesMost = 8
+
+// outlet looks the kind of a gang up, once in a trial.
+func (s *search) outlet(i, kind int, sp *spec) *outlet {
+	o := &s.room[kind]
+	if o.known {
+		return o
+	}
+	*o = outlet{known: true, fits: s.s.find(sp, nil) != nil, losses: o.losses[:0]}
+	if o.fits || s.m.kinds[kind].Nodes > 1 {
+		return o
+	}
+	for j := range s.k {
+		if loss, ok := s.gives(j, kind); ok && j != i {
+			at, _ := slices.BinarySearch(o.losses, loss)
+			if o.losses = slices.Insert(o.losses, at, loss); len(o.losses) > lossesMost {
+				o.losses = o.losses[:lossesMost]
+			}
+		}
+	}
+	return o
+}
+
+// gives is what a bidder loses by its last step, if that is one gang of the kind.
+func (s *search) gives(j, kind int) (loss float64, ok bool) {
+	d, k := s.m.bidders[j], s.k[j]
+	if k == 0 {
+		return 0, false
+	}
+	st := &d.steps[k-1]
+	if st.nodes > 0 || len(st.gangs) > 1 || st.add[0] != kind || len(d.specs[st.gangs[0]].held) > 0 || st.drop >= 0 {
+		return 0, false
+	}
+	return s.worth[j] - d.value[k-1][0], true
+}
+
+// leaving is what is lost if a gang leaves its place, the at-th to do so:
+// nothing if it fits elsewhere, else what the bidder that gives up such a gang
+// most easily loses by it, or its own last step; infinite if it cannot leave.
+func (s *search) leaving(i int, r ref, at int) float64 {
+	d := s.m.bidders[r.bidder]
+	sp := &d.specs[r.gang]
+	if len(sp.held) > 0 || sp.g.Group != "" || len(sp.required) > 0 {
+		return math.Inf(1)
+	}
+	kind := sp.kind
+	o := s.outlet(i, kind, sp)
+	if o.fits {
 		return 1e-6 * float64(s.m.kinds[kind].Need.GPUs) // a small gang rather than a large one
+	}
+	if n := len(o.losses); n > 0 && len(s.at[r.bidder][r.gang].holds) == 1 {
+		return o.losses[min(at, n-1)]
 	}
 	last := &d.steps[s.k[r.bidder]-1]
 	if last.gangs[0] != r.gang && (len(last.gangs) > 1 || last.nodes > 0 || !d.like(s.m, last.gangs[0], r.gang)) {
@@ -431,6 +512,46 @@ func (s *search) leaving(r ref) float64 {
 	}
 	k := s.k[r.bidder] - 1
 	return s.worth[r.bidder] - d.value[k][min(s.tight(r.bidder), d.most(k))]
+}
+
+// replace takes a gang off its nodes at the cost of the bidder that loses least:
+// its own last step, or that of another bidder with such a gang, whose place it
+// gets. It returns who lost a step.
+func (s *search) replace(i int, r ref) (victim int, ok bool) {
+	d := s.m.bidders[r.bidder]
+	kind := d.specs[r.gang].kind
+	victim = -1
+	least := math.Inf(1)
+	last := d.steps[s.k[r.bidder]-1].gangs[0]
+	if last == r.gang || d.like(s.m, last, r.gang) {
+		victim, least = r.bidder, s.worth[r.bidder]-s.m.bidders[r.bidder].value[s.k[r.bidder]-1][0]
+	}
+	if len(s.at[r.bidder][r.gang].holds) == 1 {
+		for j := range s.k {
+			if loss, ok := s.gives(j, kind); ok && j != i && j != r.bidder && loss < least {
+				victim, least = j, loss
+			}
+		}
+	}
+	switch {
+	case victim < 0:
+		return -1, false
+	case victim == r.bidder:
+		s.swap(victim, last, r.gang)
+		s.drop(victim)
+	default:
+		v := s.m.bidders[victim]
+		on := s.at[victim][v.steps[s.k[victim]-1].gangs[0]].shares()
+		s.drop(victim)
+		sp := &d.specs[r.gang]
+		if sp.scope != nil && !sp.scope[on[0].node] || !s.s.holds(sp, on[0].node, on[0].gpus, 1) {
+			return -1, false
+		}
+		s.move(r, on, 1)
+		s.account(r.bidder, s.k[r.bidder])
+	}
+	s.shed(victim)
+	return victim, true
 }
 
 // elsewhere finds another place for a gang, on as many nodes.
@@ -449,36 +570,29 @@ func (s *search) clearNode(i int, sp *spec, sh share, nodes int, keep []share) (
 		avoid = append(avoid, k.node)
 	}
 	for !s.s.holds(sp, sh.node, sh.gpus, nodes) {
-		short := max(sh.gpus-s.s.has(sp, sh.node), 1)
-		typed := s.s.typedShort(sp, sh.node, sh.gpus)
-		best, least := ref{-1, -1}, math.Inf(1)
+		short := s.shortage(sp, sh.node, sh.gpus, nodes)
+		best, top := ref{-1, -1}, 0.0
 		for _, r := range s.who[sh.node] {
-			if r.bidder == i || typed && s.m.bidders[r.bidder].specs[r.gang].typ != sp.typ {
+			if !s.mayLeave(i, sp, r, sh.node, sh.gpus) {
 				continue
 			}
-			if c := s.leaving(r) / float64(min(short, s.gpusOn(r, sh.node))); c < least {
-				best, least = r, c
+			if p := short.part(s.holdOn(r, sh.node)) / max(s.leaving(i, r, 0), 1e-12); p > top {
+				best, top = r, p
 			}
 		}
 		if best.bidder < 0 {
 			return hurt, false
 		}
-		d := s.m.bidders[best.bidder]
 		if on := s.elsewhere(best, avoid); on != nil {
 			s.move(best, on, len(on))
 			s.account(best.bidder, s.k[best.bidder])
 			continue
 		}
-		last := d.steps[s.k[best.bidder]-1].gangs[0]
-		if last != best.gang {
-			if !d.like(s.m, last, best.gang) {
-				return hurt, false
-			}
-			s.swap(best.bidder, last, best.gang)
+		victim, ok := s.replace(i, best)
+		if !ok {
+			return hurt, false
 		}
-		s.drop(best.bidder)
-		s.shed(best.bidder)
-		hurt = append(hurt, best.bidder)
+		hurt = append(hurt, victim)
 	}
 	return hurt, true
 }

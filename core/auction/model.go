@@ -64,6 +64,7 @@ func newModel(space *Space, bids []Bid) *model {
 	}
 	m.ground()
 	m.offers, m.lean = space.offers(), leanest(m.kinds)
+	space.lean = m.lean
 	m.makeRows()
 	return m
 }

@@ -162,30 +162,59 @@ func (s *Space) tightest(sp *spec, n int, avoid []int32) []share {
 }
 
 // fullest is the one node that the gang fits best: with the fewest GPUs that
-// would have to be taken from a running job, then with the fewest free.
+// would have to be taken from a running job, then with the fewest others that
+// are of no more use once their CPUs or memory are gone, then with the fewest
+// free, the fewest CPUs and the least memory.
 func (s *Space) fullest(sp *spec, avoid []int32) []share {
 	want := int32(sp.sh.Count())
-	best, lacks, free := int32(-1), int32(math.MaxInt32), int32(math.MaxInt32)
+	w := needs(sp.sh, int(want), 1)
+	best, least := int32(-1), fit{math.MaxInt32, math.MaxInt32, math.MaxInt32}
 	for n := range s.free {
 		f := s.free[n]
-		if f < want || f >= free && lacks == 0 {
+		if f < want || f > least.free && least.lacks == 0 && least.strands == 0 {
 			continue
+		}
+		c := &s.cells[n]
+		now := fit{max(want-int32(c.real), 0), s.strands(c, f, &w), f}
+		switch now.compare(least) {
+		case +1:
+			continue
+		case 0:
+			if best >= 0 && cmp.Or(cmp.Compare(c.cpus, s.cells[best].cpus), cmp.Compare(c.mem, s.cells[best].mem)) >= 0 {
+				continue
+			}
 		}
 		if sp.scope != nil && !sp.scope[n] || !s.holds(sp, int32(n), int(want), 1) || slices.Contains(avoid, int32(n)) {
 			continue
 		}
-		l := max(want-int32(s.cells[n].real), 0)
-		if l < lacks || l == lacks && f < free {
-			best, lacks, free = int32(n), l, f
-			if l == 0 && f == want {
-				break
-			}
-		}
+		best, least = int32(n), now
 	}
 	if best < 0 {
 		return nil
 	}
 	return []share{{best, int(want)}}
+}
+
+// fit is how well a gang fits a node; less is better.
+type fit struct{ lacks, strands, free int32 }
+
+func (x fit) compare(y fit) int {
+	return cmp.Or(cmp.Compare(x.lacks, y.lacks), cmp.Compare(x.strands, y.strands), cmp.Compare(x.free, y.free))
+}
+
+// strands counts the GPUs of a node that nobody in the round could use any more
+// beside those that the gang takes.
+func (s *Space) strands(c *cell, free int32, w *Need) int32 {
+	if c.cpus < 0 && c.mem < 0 || s.lean == (lean{}) {
+		return 0
+	}
+	left := float64(free) - float64(w.GPUs)
+	if (c.cpus < 0 || float64(c.cpus-w.CPUs) >= s.lean.cpus*left) && (c.mem < 0 || float64(c.mem-w.MemMiB) >= s.lean.mem*left) {
+		return 0 // plenty
+	}
+	before := s.lean.most(float64(free), c.cpus, c.mem)
+	after := s.lean.most(left, max(c.cpus-w.CPUs, min(c.cpus, 0)), max(c.mem-w.MemMiB, min(c.mem, 0)))
+	return int32(before) - int32(after) - int32(w.GPUs)
 }
 
 // candidates lists the nodes in a range that could be one of n for the gang,

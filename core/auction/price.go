@@ -171,6 +171,9 @@ func (p *prices) copy(q *prices) {
 // Prices are scaled by capacity, so that rows of any size move alike.
 func (m *model) lower(p *prices, reached float64, rounds int) {
 	best := m.newPrices()
+	if math.IsInf(reached, -1) {
+		m.ring(p)
+	}
 	m.quote(p)
 	best.copy(p)
 	over := make([]float64, len(m.rows)) // 1 - use/capacity
@@ -196,7 +199,7 @@ func (m *model) lower(p *prices, reached float64, rounds int) {
 		step := (p.bound - max(best.bound-aim, reached)) / norm
 		for r := range over {
 			if c := m.rows[r].Capacity; !math.IsInf(c, 1) {
-				p.row[r] = max(p.row[r]-step*over[r]/max(c, 1), 0)
+				p.row[r] = max(p.row[r]-step*over[r]/scale(c), 0)
 			}
 		}
 		m.quote(p)
@@ -212,6 +215,51 @@ func (m *model) lower(p *prices, reached float64, rounds int) {
 	}
 	p.copy(best)
 }
+
+// ring finds first prices: for plain GPUs, then, one after another, for the rows
+// that are asked for most beyond their capacity. Of each it takes the price at
+// which the bound, convex in it, is least while the others stay.
+func (m *model) ring(p *prices) {
+	var most float64
+	for _, d := range m.bidders {
+		for k := 1; k < len(d.value); k++ {
+			most = max(most, d.value[k][d.most(k)]-d.value[0][0])
+		}
+	}
+	over := make([]float64, len(m.rows))
+	next := 0
+	for n := 0; n < ringsMost && next < len(m.rows); n++ {
+		lo, hi := 0.0, most
+		at := func(price float64) float64 {
+			p.row[next] = price
+			m.quote(p)
+			return p.bound
+		}
+		for range ringSteps {
+			third := (hi - lo) / 3
+			if at(lo+third) < at(hi-third) {
+				hi -= third
+			} else {
+				lo += third
+			}
+		}
+		at((lo + hi) / 2)
+		m.slack(p, over)
+		worst := -0.2
+		next = len(m.rows)
+		for r, o := range over {
+			if o /= scale(m.rows[r].Capacity); o < worst && p.row[r] == 0 {
+				worst, next = o, r
+			}
+		}
+	}
+}
+
+// ringsMost bounds the rows that get a first price of their own.
+const ringsMost = 8
+
+// ringSteps narrow a first price to a hundredth.
+const ringSteps = 12
 
 // slack is 1 - use/capacity of each row at the bidders' answers.
 func (m *model) slack(p *prices, over []float64) {
@@ -244,7 +292,11 @@ func (m *model) slack(p *prices, over []float64) {
 		if c := m.rows[r].Capacity; math.IsInf(c, 1) {
 			over[r] = 1
 		} else {
-			over[r] = (c - used) / max(c, 1)
+			over[r] = (c - used) / scale(c)
 		}
 	}
 }
+
+// scale makes rows of any size move alike: what is asked for beyond a capacity
+// varies about as its root.
+func scale(capacity float64) float64 { return math.Sqrt(max(capacity, 1)) }

@@ -57,16 +57,21 @@ func leanest(kinds []Kind) lean {
 	return l
 }
 
-// usable is how many of the node's GPUs gangs of the round could take.
-func (l lean) usable(o *Offer, typ string) int {
-	n, all := o.gpus(typ), math.Inf(1)
-	if o.CPUs >= 0 && l.cpus > 0 {
-		all = min(all, float64(o.CPUs)/l.cpus)
+// most is how many of so many GPUs gangs of the round could take, beside so many
+// CPUs and so much memory (-1: not a resource).
+func (l lean) most(gpus float64, cpus int, mem int64) float64 {
+	if cpus >= 0 && l.cpus > 0 {
+		gpus = min(gpus, float64(cpus)/l.cpus)
 	}
-	if o.MemMiB >= 0 && l.mem > 0 {
-		all = min(all, float64(o.MemMiB)/l.mem)
+	if mem >= 0 && l.mem > 0 {
+		gpus = min(gpus, float64(mem)/l.mem)
 	}
-	return int(min(float64(n), all+1e-9))
+	return math.Floor(gpus + 1e-9)
+}
+
+// usable is how many of the node's GPUs of a type gangs of the round could take.
+func usable(o *Offer, typ string, l lean) int {
+	return int(min(float64(o.gpus(typ)), l.most(float64(o.gpus("")), o.CPUs, o.MemMiB)))
 }
 
 // boxes counts how many boxes fit into what there is; -1 CPUs or memory are
@@ -93,7 +98,7 @@ func capacity(r *Row, nodes []Offer, ok []bool, l lean) float64 {
 		if ok != nil && !ok[i] {
 			continue
 		}
-		n := boxes(l.usable(&nodes[i], r.Type), nodes[i].CPUs, nodes[i].MemMiB, r.Box)
+		n := boxes(usable(&nodes[i], r.Type, l), nodes[i].CPUs, nodes[i].MemMiB, r.Box)
 		switch {
 		case n == math.MaxInt:
 			return math.Inf(1)

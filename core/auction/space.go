@@ -136,6 +136,7 @@ type Space struct {
 	rackNames []string
 	types     []string
 	scopes    map[*Scope][]bool
+	lean      lean // of the round that is solved; zero: unknown
 }
 
 // NewSpace takes the nodes on offer. Their order does not matter; of nodes with

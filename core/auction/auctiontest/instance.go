@@ -96,25 +96,16 @@ func bid(r *rand.Rand, z Size, i int) auction.Bid {
 	work := each * float64(count*shape[0]*shape[1])
 	fair := float64(z.GPUs) / float64(z.Apps) * (0.5 + r.Float64())
 	waited := r.ExpFloat64() * 20
-	b.Rho = Projected(waited, work, each, fair, waited*(0.5+r.Float64())+max(work/fair, each))
+	b.Rho = Kept(waited, work, each, min(fair, 1)/10, waited*(0.5+r.Float64())+max(work/fair, each))
 	return b
 }
 
-// Projected is rho of an app that has waited, has so much work left in jobs of
-// which the longest takes so long, gets its fair rate after this lease and is
-// measured against an ideal time; times in leases, work in GPU-leases.
-func Projected(waited, work, longest, fair, ideal float64) func(rate, lost float64) float64 {
+// Kept is the rho of a live bid (fairness.Outlook.Bid): an app that has waited,
+// has so much work left in jobs of which the longest takes so long, keeps its
+// rate to the end, is counted at the least rate if it has none, and is measured
+// against an ideal time; times in leases, work in GPU-leases.
+func Kept(waited, work, longest, least, ideal float64) func(rate, lost float64) float64 {
 	return func(rate, lost float64) float64 {
-		w := work + lost
-		var left float64
-		switch {
-		case rate > 0 && w <= rate:
-			left = max(w/rate, longest)
-		case rate > 0:
-			left = max(1+(w-rate)/fair, longest)
-		default:
-			left = max(1+w/fair, 1+longest)
-		}
-		return (waited + left) / ideal
+		return (waited + max((work+lost)/max(rate, least), longest)) / ideal
 	}
 }

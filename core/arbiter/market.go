@@ -80,7 +80,7 @@ func (a *Arbiter) market(expired map[*Lease]bool) *market {
 		r := BidRecord{App: b.App, Rho: app.Rho, Slack: app.slack, Source: worstSource(m, b)}
 		r.After = r.Rho
 		for _, g := range b.Gangs {
-			r.Wanted += g.Shape.Count()
+			r.Wanted += m.byJob[g.ID].most()
 		}
 		m.record.Bids = append(m.record.Bids, r)
 	}
@@ -320,12 +320,13 @@ func (m *market) welfare(placed map[string]auction.Placement) float64 {
 	return sum
 }
 
-// widen lets moldable gangs have what nobody else could use.
+// widen lets moldable gangs have what nobody else could use, but for those that
+// say by their curve how many nodes they want.
 func (m *market) widen() {
 	for i := range m.bids {
 		for k := range m.bids[i].Gangs {
 			g := &m.bids[i].Gangs[k]
-			if p, ok := m.placed[g.ID]; ok && len(g.Held) == 0 {
+			if p, ok := m.placed[g.ID]; ok && len(g.Held) == 0 && len(m.byJob[g.ID].Hint.Speedup) == 0 {
 				m.placed[g.ID] = m.space.Widen(g, p)
 			}
 		}

@@ -111,10 +111,23 @@ func (a *Arbiter) width(app *App) float64 {
 	return par
 }
 
-// widest is the job's speed on the most nodes that it may take.
+// most is the number of GPUs with which the job is fastest, as far as its curve
+// says; whole nodes of them.
+func (j *Job) most() int {
+	least, per := j.Shape.Count(), j.Shape.GPUsPerNode
+	fastest := least
+	for _, p := range j.Hint.Speedup {
+		n := min((p.GPUs+max(per, 1)-1)/max(per, 1), j.Shape.NodesMax) * per
+		if n > fastest && fairness.Rate(j.Hint, least, n, cluster.Machine) > fairness.Rate(j.Hint, least, fastest, cluster.Machine) {
+			fastest = n
+		}
+	}
+	return fastest
+}
+
+// widest is the job's speed then, in GPUs.
 func (j *Job) widest() float64 {
-	least := j.Shape.Count()
-	return fairness.Rate(j.Hint, least, max(least, j.Shape.GPUsPerNode*j.Shape.NodesMax), cluster.Machine)
+	return fairness.Rate(j.Hint, j.Shape.Count(), j.most(), cluster.Machine)
 }
 
 // heldRate is the rate of the app's leases, those in except left out.

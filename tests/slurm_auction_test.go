@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package tests
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"themis/bridge"
+	"themis/tests/privateslurm"
+)
+
+// everybodyBids lets all apps take part in every auction.
+var everybodyBids = strings.Replace(quick, "[auction]", "[auction]\nf = 0\n", 1)
+
+// contest fills the cluster, lets two users queue up for it, and returns their
+// jobs and the round in which both bid.
+func contest(t *testing.T, c *privateslurm.Cluster, hint string) (alice, bob string, round bridge.Round) {
+	t.Helper()
+	blocker := sbatch(t, c, "carol", "sleep 300", "-N2", "--gres=gpu:8", "-t9")
+	wait(t, c, blocker, running)
+	alice = sbatch(t, c, "alice", "sleep 40", "--array=1-4", "--gres=gpu:4", "-t2", "--comment=themis: runtime=40s")
+	bob = sbatch(t, c, "bob", "sleep 40", "--array=1-4", "--gres=gpu:4", "-t2", "--comment=themis: runtime=40s"+hint)
+	eventually(t, func() string {
+		if s := view[bridge.Status](t, c, "status"); s.Waiting < 8 {
+			return fmt.Sprintf("%d jobs wait", s.Waiting)
+		}
+		return ""
+	})
+	run(t, c, "scancel", blocker)
+	eventually(t, func() string {
+		for _, r := range view[[]bridge.Round](t, c, "rounds", "--last", "20") {
+			if r.Participants == 2 && r.Free == 16 {
+				round = r
+				return ""
+			}
+		}
+		return "no round with two bids"
+	})
+	return alice, bob, round
+}
+
+// TestAuctionProven: two equal users win equally and pay alike; the round is
+// verified from the ledger, with and without the core; explain says what was
+// bid, what it was up against, what was paid and how good the outcome is.
+func TestAuctionProven(t *testing.T) {
+	c := start(t, privateslurm.Options{Nodes: 2, ThemisTOML: everybodyBids})
+	alice, _, r := contest(t, c, " checkpoint=10s")
+	for _, b := range r.Bids {
+		if b.Won != 8 || b.Payment < .4 || b.Payment > .6 || b.PaymentLow > b.Payment || b.Gain <= 0 || b.Price <= 0 || b.Source != "declared" {
+			t.Errorf("of two equal users %s has %+v", b.App, b)
+		}
+	}
+	id := strconv.FormatUint(r.ID, 10)
+	for _, args := range [][]string{{"rounds", id, "--verify"}, {"rounds", id, "--verify", "--ledger", ledgerFile(c)}} {
+		if out, err := c.Themis(args...); err != nil || !strings.Contains(out, "round "+id+" holds: 2 bids, 2 nodes") {
+			t.Errorf("themis %v: %v\n%s", args, err, out)
+		}
+	}
+	verdict := view[struct {
+		Holds          bool
+		Welfare, Bound float64
+	}](t, c, "rounds", id, "--verify")
+	if !verdict.Holds || verdict.Bound < verdict.Welfare-1e-6 {
+		t.Errorf("the verdict is %+v", verdict)
+	}
+	if one := view[[]bridge.Round](t, c, "rounds", id); len(one) != 1 || one[0].ID != r.ID || len(one[0].Bids) != 2 {
+		t.Errorf("rounds %s shows %+v", id, one)
+	}
+	for _, args := range [][]string{{"rounds", "999999"}, {"rounds", "999999", "--verify"}, {"rounds", "x", "--verify"}, {"rounds", "--verify"}} {
+		if out, err := c.Themis(args...); err == nil {
+			t.Errorf("themis %v: %s", args, out)
+		}
+	}
+	waiting := ""
+	for task := 1; task <= 4; task++ {
+		if j, err := c.Job(fmt.Sprintf("%s_%d", alice, task)); err == nil && j["JobState"] == "PENDING" {
+			waiting = fmt.Sprintf("%s_%d", alice, task)
+		}
+	}
+	text, err := c.Themis("explain", waiting)
+	for _, want := range []string{"last auction round " + id, "bid          its next job would gain it", "payment      keeps 0.5", "slack", "outcome      the best there is",
+		// Alice's jobs declare no checkpoint: they cannot pay in lease time.
+		"owes         "} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("explain %s: %v, no %q in\n%s", waiting, err, want, text)
+		}
+	}
+	// Debts outlive slurmctld and the core.
+	if err := c.StopController(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StartController(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		out, err := c.Themis("explain", alice+"_4")
+		if err != nil || !strings.Contains(out, "owes         ") {
+			return fmt.Sprintf("explain: %v\n%s", err, out)
+		}
+		return ""
+	})
+	checkLeases(t, c, 8)
+}
+
+// TestPaperForm: T_id by the paper's definition and payments in whole gangs, on
+// the real thing: jobs flow and rounds hold.
+func TestPaperForm(t *testing.T) {
+	toml := strings.Replace(everybodyBids, "f = 0\n", "f = 0\npayment = \"gpus\"\n", 1) + "\n[fairness]\nreference = \"paper\"\n"
+	c := start(t, privateslurm.Options{Nodes: 2, ThemisTOML: toml})
+	alice, bob, r := contest(t, c, "")
+	if out, err := c.Themis("rounds", strconv.FormatUint(r.ID, 10), "--verify"); err != nil {
+		t.Errorf("verify: %v\n%s", err, out)
+	}
+	wait(t, c, alice+"_1", completed)
+	wait(t, c, bob+"_1", completed)
+}
+
+// TestMoldable: a job of one to three nodes that says how much faster it is on
+// more of them gets them; one that gains nothing by a third node does without.
+func TestMoldable(t *testing.T) {
+	c := start(t, privateslurm.Options{Nodes: 3})
+	scales := sbatch(t, c, "alice", "sleep 300", "-N1-3", "--gres=gpu:8", "-t9", "--comment=themis: speedup=8:1,16:1.9,24:2.7")
+	if j := wait(t, c, scales, running); j["NumNodes"] != "3" {
+		t.Errorf("a job that scales runs on %s nodes", j["NumNodes"])
+	}
+	run(t, c, "scancel", scales)
+	does := sbatch(t, c, "bob", "sleep 300", "-N1-3", "--gres=gpu:8", "-t9", "--comment=themis: speedup=8:1,16:1.9,24:1.9")
+	if j := wait(t, c, does, running); j["NumNodes"] != "2" {
+		t.Errorf("a job that gains nothing by a third node runs on %s", j["NumNodes"])
+	}
+	if out, err := c.Sbatch("bob", "true", "--gres=gpu:1", "--comment=themis: speedup=1:1,2:.5"); err == nil {
+		t.Errorf("a curve that falls is taken: %s", out)
+	}
+}

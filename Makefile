@@ -54,13 +54,15 @@ test: build ## everything that must pass, in about a quarter of an hour
 test-slurm: build ## Slurm's own tests on stock plugins and on ours, side by side
 	tests/slurm-suite/run both
 
-bench: build ## measurements; results in build/bench
+bench: build ## measurements, also beside other solvers; results in build/bench
 	@mkdir -p $(BUILD)/bench
+	$(GO) test -run xxx -bench Round -count 6 ./core/auction | tee $(BUILD)/bench/rounds.txt
+	$(GO) run ./tests/bench/rounds -out $(BUILD)/bench
 	$(GO) run ./tests/bench -out $(BUILD)/bench
 
 soak: build ## the long ones: 1,000 kills of the core, 20,000 random histories, fuzzing
 	THEMIS_KILLS=1000 $(GO) test -tags e2e -count=1 -timeout 3h -run TestCoreKilled -v ./tests
-	$(GO) test -count=1 -timeout 3h -run 'Properties|Oracle|Promises|SmallSteps|MaxMin|Matter' ./core/auction ./core/fairness ./core/arbiter -rapid.checks=20000
+	$(GO) test -count=1 -timeout 3h -run 'Properties|Oracle|Bound|Payments|Proofs|Monotone|Promises|SmallSteps|MaxMin|Matter|AfterItsReference' ./core/auction ./core/fairness ./core/arbiter -rapid.checks=20000
 	$(GO) test -run xxx -fuzz FuzzHint -fuzztime 20m ./bridge
 	$(GO) test -run xxx -fuzz FuzzConfig -fuzztime 20m ./core/service
 

@@ -119,7 +119,7 @@ func groupLen(gangs []Gang, i int) int {
 func (d *bidder) grow(m *model) {
 	for i := range d.bid.Gangs {
 		sp := &d.specs[i]
-		if d.first[i] < 0 || sp.sh.GPUsPerNode == 0 || len(sp.held) > 0 || sp.g.Group != "" || sp.g.Rate == nil || spills(sp.sh) {
+		if d.first[i] < 0 || sp.sh.GPUsPerNode == 0 || len(sp.held) > 0 || sp.g.Group != "" || !grows(sp.g) {
 			continue
 		}
 		last := sp.kind

@@ -149,7 +149,7 @@ func (e *explorer) places(sp *spec, nodes int, from int32, have []share, avoid [
 	}
 	for n := lo; n <= min(hi, len(s.cells)); n++ {
 		e.choose(sp, n, from, have, avoid, yield)
-		if sp.sh.GPUsPerNode > 0 && !spills(sp.sh) {
+		if sp.sh.GPUsPerNode > 0 && !spills(sp.g) {
 			break // more nodes are another step
 		}
 	}

@@ -405,7 +405,7 @@ func (s *search) mayLeave(i int, sp *spec, r ref, n int32, each int) bool {
 type shortage struct{ gpus, cpus, mem float64 }
 
 func (s *search) shortage(sp *spec, n int32, each, nodes int) shortage {
-	c, w := &s.s.cells[n], needs(sp.sh, each, nodes)
+	c, w := &s.s.cells[n], sp.need(each, nodes)
 	short := shortage{gpus: float64(each - s.s.has(sp, n))}
 	if c.cpus >= 0 {
 		short.cpus = float64(w.CPUs - c.cpus)

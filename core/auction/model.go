@@ -140,8 +140,8 @@ func (m *model) kind(sp *spec, nodes int) int {
 			key.split, key.need = true, splitNeed(sh, sum(held))
 		}
 	case sh.GPUsPerNode > 0:
-		key.need = needs(sh, sh.GPUsPerNode, nodes)
-		if spills(sh) {
+		key.need = sp.need(sh.GPUsPerNode, nodes)
+		if spills(sp.g) {
 			key.more, key.need.CPUs = true, max(sh.CPUsPerNode, sh.CPUsPerGPU*sh.GPUsPerNode, 1)
 			key.need.MemMiB = max(sh.MemPerNode, sh.MemPerGPU*int64(sh.GPUsPerNode))
 		}
@@ -170,9 +170,17 @@ func (m *model) kind(sp *spec, nodes int) int {
 }
 
 // spills says whether a gang of fixed GPUs per node may need more nodes than
-// it asks for, because its CPUs are stated in all.
-func spills(sh cluster.Shape) bool {
-	return sh.GPUsPerNode > 0 && sh.CPUs > 0 && sh.NodesMax != max(sh.NodesMin, 1)
+// it asks for, because its CPUs are stated in all. One that grows by steps has
+// as many nodes as its step says.
+func spills(g *Gang) bool {
+	sh := &g.Shape
+	return sh.GPUsPerNode > 0 && sh.CPUs > 0 && sh.NodesMax != max(sh.NodesMin, 1) && !grows(g)
+}
+
+// grows says whether a gang is faster on one more node than it needs.
+func grows(g *Gang) bool {
+	per, n := g.Shape.GPUsPerNode, max(g.Shape.NodesMin, 1)
+	return per > 0 && n < g.Shape.NodesMax && g.Rate != nil && g.Rate((n+1)*per, cluster.Rack) > g.Rate(n*per, cluster.Rack)
 }
 
 // splitNeed is the least that a gang divided over any nodes takes in all.

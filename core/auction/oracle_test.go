@@ -51,6 +51,9 @@ func small(t *rapid.T) ([]Node, []Bid) {
 				g.Shape = cluster.Shape{NodesMin: 1, NodesMax: 1, GPUsPerNode: size}
 			}
 			g.Shape.CPUsPerGPU = rapid.IntRange(0, 2).Draw(t, "cpus per gpu")
+			if g.Shape.GPUsPerNode > 0 && g.Shape.NodesMax > 1 && rapid.IntRange(0, 3).Draw(t, "total") == 0 {
+				g.Shape.CPUs = rapid.IntRange(1, 6).Draw(t, "total cpus")
+			}
 			g.Shape.Type = rapid.SampledFrom([]string{"", "", "", "a", "b"}).Draw(t, "type")
 			g.Shape.Exclusive = rapid.IntRange(0, 7).Draw(t, "exclusive") == 0
 			if rapid.Bool().Draw(t, "sensitive") {
@@ -204,8 +207,15 @@ func (o *oracle) canTake(g *Gang, n, gpus, nodes int) bool {
 			free += t.Total
 		}
 	}
-	return min(free, nd.Real) >= gpus && (nd.CPUs < 0 || nd.CPUs >= max(g.Shape.CPUsPerGPU*gpus, 1)) &&
+	return min(free, nd.Real) >= gpus && (nd.CPUs < 0 || nd.CPUs >= cpusOf(g, gpus, nodes)) &&
 		(g.Scope == nil || g.Scope.names[nd.Name]) && (!g.Shape.Exclusive || nd.Idle)
+}
+
+func cpusOf(g *Gang, gpus, nodes int) int {
+	if grows(g) {
+		nodes = max(g.Shape.NodesMin, 1)
+	}
+	return max(g.Shape.CPUsPerGPU*gpus, (g.Shape.CPUs+nodes-1)/nodes, 1)
 }
 
 func (o *oracle) take(g *Gang, n, gpus, nodes int) (undo func()) {
@@ -220,7 +230,7 @@ func (o *oracle) take(g *Gang, n, gpus, nodes int) (undo func()) {
 	}
 	nd.Real -= gpus
 	if nd.CPUs >= 0 {
-		nd.CPUs -= max(g.Shape.CPUsPerGPU*gpus, 1)
+		nd.CPUs -= cpusOf(g, gpus, nodes)
 	}
 	if nd.Idle = false; g.Shape.Exclusive {
 		nd.GPUs = nil

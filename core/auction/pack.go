@@ -100,7 +100,7 @@ func (p *packing) move(r ref, on []share, nodes int) {
 		sp.holds[i] = p.s.take(&d.specs[r.gang], sh, nodes)
 		p.who[sh.node] = append(p.who[sh.node], r)
 	}
-	sp.rate = d.specs[r.gang].g.rate(counted(d.specs[r.gang].sh, sum(on)), p.s.level(on))
+	sp.rate = d.specs[r.gang].g.rate(counted(d.specs[r.gang].g, sum(on)), p.s.level(on))
 	p.at[r.bidder][r.gang] = sp
 }
 

@@ -70,15 +70,15 @@ func (s *Space) placement(g *Gang, on []share) Placement {
 		p.On[i] = cluster.Share{Node: s.names[sh.node], GPUs: sh.gpus}
 		gpus += sh.gpus
 	}
-	p.Rate = g.rate(counted(g.Shape, gpus), p.Level)
+	p.Rate = g.rate(counted(g, gpus), p.Level)
 	return p
 }
 
 // counted is how many of a gang's GPUs speed it up: not those of nodes that it
 // takes for their CPUs alone.
-func counted(sh cluster.Shape, gpus int) int {
-	if spills(sh) {
-		return sh.Count()
+func counted(g *Gang, gpus int) int {
+	if spills(g) {
+		return g.Shape.Count()
 	}
 	return gpus
 }
@@ -117,7 +117,7 @@ func (s *Space) find(sp *spec, avoid []int32) []share {
 	if hi == 0 {
 		hi = mostNodes(sp.sh, lo)
 	}
-	if sp.sh.GPUsPerNode > 0 && !spills(sp.sh) {
+	if sp.sh.GPUsPerNode > 0 && !spills(sp.g) {
 		hi = lo
 	}
 	on := s.tightest(sp, lo, avoid)
@@ -167,7 +167,7 @@ func (s *Space) tightest(sp *spec, n int, avoid []int32) []share {
 // free, the fewest CPUs and the least memory.
 func (s *Space) fullest(sp *spec, avoid []int32) []share {
 	want := int32(sp.sh.Count())
-	w := needs(sp.sh, int(want), 1)
+	w := sp.need(int(want), 1)
 	best, least := int32(-1), fit{math.MaxInt32, math.MaxInt32, math.MaxInt32}
 	for n := range s.free {
 		f := s.free[n]

@@ -114,7 +114,7 @@ func (m *model) stated(p *packing, i int, pay bracket) ProofBid {
 		g := &d.bid.Gangs[gi]
 		pl := Placed{Gang: g.ID, Kind: kind[gi], Whole: g.Shape.Exclusive}
 		for h := range holds {
-			w := needs(g.Shape, holds[h].gpus, len(holds))
+			w := d.specs[gi].need(holds[h].gpus, len(holds))
 			pl.Parts = append(pl.Parts, Part{int(holds[h].node), Need{holds[h].gpus, max(w.CPUs, holds[h].cpus), max(w.MemMiB, holds[h].mem)}})
 		}
 		b.Places = append(b.Places, pl)

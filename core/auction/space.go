@@ -252,8 +252,18 @@ type spec struct {
 	scope    []bool // nil: any
 	required []int32
 	held     []share
+	grows    bool
 	never    bool // it names a node or type that is not on offer
 	kind     int  // in the model that reads it
+}
+
+// need is what one of so many nodes gives for a share. A gang that grows keeps
+// the CPUs with which it started, so that it can shrink again.
+func (sp *spec) need(gpus, nodes int) Need {
+	if sp.grows {
+		nodes = fewest(sp)
+	}
+	return needs(sp.sh, gpus, nodes)
 }
 
 // share is a part of a placement: GPUs of one node.
@@ -263,7 +273,7 @@ type share struct {
 }
 
 func (s *Space) read(g *Gang) spec {
-	sp := spec{g: g, sh: g.Shape, typ: -1}
+	sp := spec{g: g, sh: g.Shape, typ: -1, grows: len(g.Held) == 0 && grows(g)}
 	if g.Shape.Type != "" {
 		if sp.typ = int16(slices.Index(s.types, g.Shape.Type)); sp.typ < 0 {
 			sp.never = true
@@ -329,7 +339,7 @@ func (s *Space) holds(sp *spec, n int32, gpus, nodes int) bool {
 	if c.cpus < 0 && c.mem < 0 {
 		return true
 	}
-	w := needs(sp.sh, gpus, nodes)
+	w := sp.need(gpus, nodes)
 	return (c.cpus < 0 || w.CPUs <= c.cpus) && (c.mem < 0 || w.MemMiB <= c.mem)
 }
 
@@ -358,7 +368,7 @@ type hold struct {
 // whole node.
 func (s *Space) take(sp *spec, sh share, nodes int) hold {
 	c := &s.cells[sh.node]
-	w := needs(sp.sh, sh.gpus, nodes)
+	w := sp.need(sh.gpus, nodes)
 	h := hold{share: sh, all: int32(sh.gpus), cpus: w.CPUs, mem: w.MemMiB, typ: sp.typ}
 	if sp.sh.Exclusive {
 		h.all, h.cpus, h.mem = s.free[sh.node], c.cpus, c.mem

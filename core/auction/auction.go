@@ -51,11 +51,11 @@ type Result struct {
 // Effort that a round may take. All are counts, not times, so that a round has
 // one result on any machine.
 const (
-	priceSteps  = 100   // subgradient steps
-	trialsMost  = 300   // moves tried on a packing
-	exactApps   = 16    // beyond, a round is not searched to the end
-	exactVisits = 20000 // allocations looked at
-	payVisits   = 4000  // of the market without a winner
+	priceSteps  = 100     // subgradient steps
+	nodesMost   = 40_000 // nodes looked at to improve a packing
+	exactApps   = 16      // beyond, a round is not searched to the end
+	exactVisits = 20000   // allocations looked at
+	payVisits   = 4000    // of the market without a winner
 )
 
 // Run holds a round. The space is left with what nobody won.
@@ -139,7 +139,7 @@ func (m *model) solve(visits int) (*prices, *packing, bool) {
 		p.start(pr.answer)
 		s := m.newSearch(p, pr)
 		s.fill(all)
-		s.improve(trialsMost)
+		s.improve(nodesMost)
 		if best == nil || p.welfare > best.welfare+tie {
 			best = p
 		}

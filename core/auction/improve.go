@@ -12,9 +12,10 @@ import (
 // search is a packing being improved, with the prices that guide it.
 type search struct {
 	*packing
-	pr   *prices
-	cost [][]float64 // by bidder: of the first k steps
-	room []outlet    // by kind, while one trial looks around
+	pr     *prices
+	cost   [][]float64 // by bidder: of the first k steps
+	effort int         // left, in nodes looked at
+	room   []outlet    // by kind, while one trial looks around
 }
 
 func (m *model) newSearch(p *packing, pr *prices) *search {
@@ -125,10 +126,12 @@ func (s *search) regret(i int) float64 {
 // choose: into what is free, by moving others aside, and by taking from those
 // who lose less. Where regrets do not explain the gap, GPUs lie idle: then those
 // move who are all but indifferent at the prices. Moves that do not pay are
-// undone. trials bounds the work.
-func (s *search) improve(trials int) {
+// undone. effort bounds the work: how many nodes are looked at for who could leave
+// them.
+func (s *search) improve(effort int) {
+	s.effort = effort
 	goal := goodEnough * float64(len(s.m.bidders))
-	for trials > 0 && s.pr.bound-s.welfare > goal {
+	for s.effort > 0 && s.pr.bound-s.welfare > goal {
 		list := s.sad()
 		near := make([]int, 0, nearMost)
 		for _, i := range list[:min(len(list), nearMost)] {
@@ -136,7 +139,7 @@ func (s *search) improve(trials int) {
 		}
 		before := s.welfare
 		for _, i := range list {
-			if trials--; trials < 0 {
+			if s.effort -= nearMost; s.effort <= 0 {
 				break
 			}
 			s.try(i, near)
@@ -208,7 +211,7 @@ func (s *search) try(i int, near []int) {
 			s.drop(i)
 			hurt = []int{i}
 		}
-		for s.k[i] < to {
+		for s.k[i] < to && s.effort > 0 {
 			if s.serve(i) {
 				continue
 			}
@@ -299,6 +302,7 @@ func (s *search) cheapest(i int, sp *spec, each, nodes int) []share {
 		cost float64
 	}
 	var all []node
+	s.effort -= len(s.s.cells)
 	for q := range s.room {
 		s.room[q].known = false
 	}

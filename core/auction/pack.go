@@ -245,6 +245,7 @@ func (p *packing) start(want []option) {
 	slices.SortStableFunc(items, func(a, b item) int {
 		return cmp.Or(cmp.Compare(b.nodes, a.nodes), tighter(gang(a.ref), gang(b.ref)))
 	})
+	last, kind := []share(nil), -1 // where the gang before went, and its kind
 	for _, it := range items {
 		d := p.m.bidders[it.bidder]
 		sp := &d.specs[it.gang]
@@ -260,12 +261,16 @@ func (p *packing) start(want []option) {
 		if it.nodes > 0 {
 			on = p.s.tightest(sp, it.nodes, avoid)
 		}
+		if on == nil && sp.kind == kind && len(last) == 1 && p.s.snug(sp, last[0]) && len(avoid) == 0 {
+			on = last // the fullest node that holds one is the fullest for the next
+		}
 		if on == nil {
 			on = p.s.find(sp, avoid)
 		}
 		if on != nil {
 			p.move(it.ref, on, len(on))
 		}
+		last, kind = on, sp.kind
 	}
 	for i := range p.m.bidders {
 		p.mend(i, want[i].k)

@@ -195,6 +195,14 @@ func (s *Space) fullest(sp *spec, avoid []int32) []share {
 	return []share{{best, int(want)}}
 }
 
+// snug says whether a node holds one more such gang at no cost to others.
+func (s *Space) snug(sp *spec, sh share) bool {
+	w := sp.need(sh.gpus, 1)
+	c := &s.cells[sh.node]
+	return len(sp.held)+len(sp.required) == 0 && (sp.scope == nil || sp.scope[sh.node]) && c.real >= sh.gpus &&
+		s.holds(sp, sh.node, sh.gpus, 1) && s.strands(c, s.free[sh.node], &w) == 0
+}
+
 // fit is how well a gang fits a node; less is better.
 type fit struct{ lacks, strands, free int32 }
 

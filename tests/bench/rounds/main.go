@@ -27,7 +27,7 @@ func main() {
 	out := flag.String("out", "build/bench", "folder for instances and results")
 	seeds := flag.Int("seeds", 100, "rounds of each size with 1,000 GPUs; a tenth as many with 10,000")
 	solvers := flag.String("solvers", "highs,scip,cpsat,gurobi", "solvers to compare with; empty: none")
-	each := flag.Int("each", 3, "rounds of each size that solvers get")
+	each := flag.Int("each", 2, "rounds of each size that solvers get")
 	limit := flag.Int("limit", 60, "seconds that a solver gets for one model")
 	flag.Parse()
 	if err := run(*out, *seeds, *solvers, *each, *limit); err != nil {

@@ -122,7 +122,7 @@ func TestRestartKeepsReferences(t *testing.T) {
 		}
 	}
 	for i, user := range []string{"alice", "bob", "carol"} {
-		j := simJob{takes: time.Duration(10+10*i) * time.Hour}
+		j := simJob{takes: time.Duration(1+10*i) * time.Hour}
 		j.ID, j.User, j.Limit, j.Shape = fmt.Sprint(i), user, 100*time.Hour, cluster.Shape{GPUs: 4}
 		j.Hint.Runtime = j.takes
 		w.submit(j)

@@ -51,18 +51,18 @@ type Result struct {
 // Effort that a round may take. All are counts, not times, so that a round has
 // one result on any machine.
 const (
-	priceSteps  = 100     // subgradient steps
+	priceSteps  = 100    // subgradient steps
 	nodesMost   = 40_000 // nodes looked at to improve a packing
-	exactApps   = 16      // beyond, a round is not searched to the end
-	exactVisits = 20000   // allocations looked at
-	payVisits   = 4000    // of the market without a winner
+	exactApps   = 16     // beyond, a round is not searched to the end
+	exactVisits = 20000  // allocations looked at
+	payVisits   = 4000   // of the market without a winner
 )
 
 // Run holds a round. The space is left with what nobody won.
 func Run(space *Space, bids []Bid) Result {
 	bids = slices.Clone(bids)
 	slices.SortStableFunc(bids, func(a, b Bid) int { return cmp.Compare(a.Order, b.Order) })
-	m := newModel(space, bids)
+	m := newModel(space.clone(), bids)
 	pr, p, exact := m.solve(exactVisits)
 	res := Result{Welfare: p.welfare, Bound: pr.bound, Exact: exact, model: m, prices: pr, packing: p}
 	if exact {

@@ -4,6 +4,7 @@ package auction
 
 import (
 	"math"
+	"slices"
 
 	"themis/core/cluster"
 )
@@ -44,6 +45,7 @@ type bidder struct {
 	steps  []step
 	specs  []spec
 	first  []int // by gang: the step that starts it
+	growth []int // by gang: the steps by which it grows
 	// The app's gangs of this kind may be placed tight or wide, and how many
 	// are tight is part of an option; -1: no choice is modelled.
 	choice int
@@ -64,8 +66,8 @@ const choicesMost = 32
 // even alone are left out, so that they hold up nothing behind them.
 func (m *model) ready(b *Bid) *bidder {
 	n := len(b.Gangs)
-	d := &bidder{bid: b, weight: b.Weight, choice: -1, first: make([]int, n), specs: make([]spec, 0, n), steps: make([]step, 0, n)}
-	ids, kinds := make([]int, 0, n), make([]int, 0, n) // what the steps' slices are cut from
+	d := &bidder{bid: b, weight: b.Weight, choice: -1, first: make([]int, n), growth: make([]int, n), specs: make([]spec, 0, n), steps: make([]step, 0, n)}
+	ids, kinds := make([]int, 0, n), make([]int, 0, n) // what the steps' slices are cut from; never moved
 	if !(d.weight > 0) || math.IsInf(d.weight, 1) {
 		d.weight = 1
 	}
@@ -75,13 +77,19 @@ func (m *model) ready(b *Bid) *bidder {
 	}
 	for i := 0; i < len(b.Gangs); {
 		n := groupLen(b.Gangs, i)
-		if m.fitsAlone(d, i, n) {
-			from := len(ids)
-			for k := i; k < i+n; k++ {
+		from := len(ids)
+		for k := i; k < i+n; k++ {
+			ids = append(ids, k)
+		}
+		together := ids[from:]
+		slices.SortStableFunc(together, func(x, y int) int { return choosier(&d.specs[x], &d.specs[y]) })
+		if m.fitsAlone(d, together) {
+			for _, k := range together {
 				d.first[k] = len(d.steps)
-				ids, kinds = append(ids, k), append(kinds, d.specs[k].kind)
+				kinds = append(kinds, d.specs[k].kind)
 			}
-			d.steps = append(d.steps, step{gangs: ids[from:len(ids):len(ids)], add: kinds[from:len(kinds):len(kinds)], drop: -1})
+			from := len(kinds) - n
+			d.steps = append(d.steps, step{gangs: together, add: kinds[from:len(kinds):len(kinds)], drop: -1})
 		}
 		i += n
 	}
@@ -100,8 +108,10 @@ func (m *model) read(before []spec, g *Gang) spec {
 		}
 	}
 	sp := m.space.read(g)
-	m.name(&sp)
-	sp.kind = m.kind(&sp, 0)
+	if !sp.never {
+		m.name(&sp)
+		sp.kind = m.kind(&sp, 0)
+	}
 	return sp
 }
 
@@ -119,7 +129,7 @@ func groupLen(gangs []Gang, i int) int {
 func (d *bidder) grow(m *model) {
 	for i := range d.bid.Gangs {
 		sp := &d.specs[i]
-		if d.first[i] < 0 || sp.sh.GPUsPerNode == 0 || len(sp.held) > 0 || sp.g.Group != "" || !grows(sp.g) {
+		if d.first[i] < 0 || sp.sh.GPUsPerNode == 0 || len(sp.held) > 0 || !sp.grows {
 			continue
 		}
 		last := sp.kind
@@ -129,6 +139,7 @@ func (d *bidder) grow(m *model) {
 			}
 			k := m.kind(sp, n)
 			d.steps = append(d.steps, step{gangs: []int{i}, nodes: n, add: []int{k}, drop: last})
+			d.growth[i]++
 			last = k
 		}
 	}

@@ -149,7 +149,7 @@ func (e *explorer) places(sp *spec, nodes int, from int32, have []share, avoid [
 	}
 	for n := lo; n <= min(hi, len(s.cells)); n++ {
 		e.choose(sp, n, from, have, avoid, yield)
-		if sp.sh.GPUsPerNode > 0 && !spills(sp.g) {
+		if sp.sh.GPUsPerNode > 0 && !sp.spills {
 			break // more nodes are another step
 		}
 	}
@@ -206,7 +206,7 @@ func (e *explorer) twin(sp *spec, from, c int32, on []share, avoid []int32) bool
 		if slices.Contains(avoid, b) || slices.ContainsFunc(on, func(h share) bool { return h.node == b }) {
 			continue
 		}
-		if x.kind == y.kind && x.free == y.free && x.cpus == y.cpus && x.mem == y.mem && x.real == y.real && x.idle == y.idle && (x.jobs > 0) == (y.jobs > 0) && e.same(b, c) {
+		if x.kind == y.kind && x.free == y.free && s.free[b] == s.free[c] && x.cpus == y.cpus && x.mem == y.mem && x.real == y.real && x.idle == y.idle && (x.jobs > 0) == (y.jobs > 0) && e.same(b, c) {
 			return true
 		}
 	}
@@ -240,6 +240,7 @@ func (p *packing) copy(q *packing) {
 				p.who[c.holds[h].node] = append(p.who[c.holds[h].node], ref{i, gi})
 			}
 			p.at[i][gi] = c
+			p.units[i] += units(c.rate)
 		}
 	}
 	copy(p.k, q.k)

@@ -225,22 +225,37 @@ func TestVerifyRefuses(t *testing.T) {
 		return nil
 	}
 	for name, forge := range map[string]func(p *Proof){
-		"a GPU sold twice":                   func(p *Proof) { p.Nodes[winner(p).Places[0].Parts[0].Node].GPUs[0]-- },
-		"a gang cut short":                   func(p *Proof) { winner(p).Places[0].Parts[0].GPUs-- },
-		"a gang moved onto a full node":      func(p *Proof) { part := &winner(p).Places[0].Parts[0]; part.Node = 1 - part.Node },
-		"a gang that is not the bid's":       func(p *Proof) { b := winner(p); b.Places = append(b.Places, b.Places[0]) },
-		"a winner left out":                  func(p *Proof) { b := winner(p); b.Places = b.Places[1:] },
-		"a better rho than was bid":          func(p *Proof) { winner(p).After *= 0.9 },
-		"a bid that would have gained more":  func(p *Proof) { b := &p.Bids[1]; last := b.Rho[len(b.Rho)-1]; last[0] *= 0.5 },
-		"an option hidden":                   func(p *Proof) { b := &p.Bids[0]; b.Rho = b.Rho[:len(b.Rho)-1] },
-		"a lower bound":                      func(p *Proof) { p.Bound -= 0.1 },
-		"more welfare":                       func(p *Proof) { p.Welfare += 0.1 },
-		"a negative price":                   func(p *Proof) { p.Rows[0].Price = -1 },
-		"prices that do not give the bound":  func(p *Proof) { p.Rows[0].Price += 0.3 },
-		"a smaller capacity":                 func(p *Proof) { p.Rows[0].Capacity--; p.Bound -= p.Rows[0].Price },
+		"a GPU sold twice":                  func(p *Proof) { p.Nodes[winner(p).Places[0].Parts[0].Node].GPUs[0]-- },
+		"a gang cut short":                  func(p *Proof) { winner(p).Places[0].Parts[0].GPUs-- },
+		"a gang moved onto a full node":     func(p *Proof) { part := &winner(p).Places[0].Parts[0]; part.Node = 1 - part.Node },
+		"a gang that is not the bid's":      func(p *Proof) { b := winner(p); b.Places = append(b.Places, b.Places[0]) },
+		"a winner left out":                 func(p *Proof) { b := winner(p); b.Places = b.Places[1:] },
+		"a better rho than was bid":         func(p *Proof) { winner(p).After *= 0.9 },
+		"a bid that would have gained more": func(p *Proof) { b := &p.Bids[1]; last := b.Rho[len(b.Rho)-1]; last[0] *= 0.5 },
+		"an option hidden":                  func(p *Proof) { b := &p.Bids[0]; b.Rho = b.Rho[:len(b.Rho)-1] },
+		"a lower bound":                     func(p *Proof) { p.Bound -= 0.1 },
+		"more welfare":                      func(p *Proof) { p.Welfare += 0.1 },
+		"a negative price":                  func(p *Proof) { p.Rows[0].Price = -1 },
+		"prices that do not give the bound": func(p *Proof) { p.Rows[0].Price += 0.3 },
+		"a smaller capacity": func(p *Proof) {
+			b := winner(p) // as if it had won nothing: the gap must be real, or the lie contradicts the welfare
+			p.Welfare += b.Weight*math.Log(b.After) - b.Weight*math.Log(b.Rho[0][0])
+			b.Served, b.Places, b.After = 0, nil, b.Rho[0][0]
+			for i := range p.Rows {
+				if row := &p.Rows[i]; row.Price > 0 && row.Price < p.Bound-p.Welfare {
+					row.Capacity--
+					p.Bound -= row.Price
+					return
+				}
+			}
+			t.Fatal("no price to lie with")
+		},
 		"a kind that takes more":             func(p *Proof) { p.Kinds[0].Need.GPUs++ },
 		"an index that points nowhere":       func(p *Proof) { winner(p).Places[0].Kind = 99 },
 		"a node that points nowhere":         func(p *Proof) { winner(p).Places[0].Parts[0].Node = -1 },
+		"another ground":                     func(p *Proof) { p.Ground = -1000 },
+		"CPUs given back by a gang":          func(p *Proof) { winner(p).Places[0].Parts[0].CPUs = -100 },
+		"levels that are not told apart":     func(p *Proof) { p.Bids[0].Rho[0] = append(p.Bids[0].Rho[0], 1) },
 		"a payment above 1":                  func(p *Proof) { winner(p).Payment = 1.5 },
 		"a payment below what is proven":     func(p *Proof) { b := winner(p); b.Payment = b.PaymentLow / 2 },
 		"one app's weight":                   func(p *Proof) { winner(p).Weight *= 3 },

@@ -45,14 +45,21 @@ func (s *search) jump(i int) (to int, ratio float64) {
 		try(from + 1)
 	}
 	for n := range d.ladder {
-		for _, c := range d.ladder[n].corners {
-			if c.k > from+1 && c.r == d.most(c.k) {
+		corners := d.ladder[n].corners
+		at, _ := slices.BinarySearchFunc(corners, from+2, func(c corner, k int) int { return cmp.Compare(c.k, k) })
+		for looked := 0; at < len(corners) && looked < cornersMost; at++ {
+			if c := corners[at]; c.r == d.most(c.k) {
 				try(c.k)
+				looked++
 			}
 		}
 	}
 	return to, ratio
 }
+
+// cornersMost is how far ahead a jump looks in each stretch of like steps: gains
+// per price fall from corner to corner.
+const cornersMost = 4
 
 // climb serves steps up to a target and keeps the best height reached. It
 // reports whether that gained anything.
@@ -526,13 +533,14 @@ func (s *search) replace(i int, r ref) (victim int, ok bool) {
 	kind := d.specs[r.gang].kind
 	victim = -1
 	least := math.Inf(1)
-	last := d.steps[s.k[r.bidder]-1].gangs[0]
-	if last == r.gang || d.like(s.m, last, r.gang) {
+	top := &d.steps[s.k[r.bidder]-1]
+	last := top.gangs[0]
+	if last == r.gang && len(top.gangs) == 1 || top.nodes == 0 && d.like(s.m, last, r.gang) && (d.growth[r.gang] == 0 || len(s.at[r.bidder][r.gang].holds) == len(s.at[r.bidder][last].holds)) {
 		victim, least = r.bidder, s.worth[r.bidder]-s.m.bidders[r.bidder].value[s.k[r.bidder]-1][0]
 	}
 	if len(s.at[r.bidder][r.gang].holds) == 1 {
 		for j := range s.k {
-			if loss, ok := s.gives(j, kind); ok && j != i && j != r.bidder && loss < least {
+			if loss, ok := s.gives(j, kind); ok && j != i && j != r.bidder && loss < least && len(s.at[j][s.m.bidders[j].steps[s.k[j]-1].gangs[0]].holds) == 1 {
 				victim, least = j, loss
 			}
 		}

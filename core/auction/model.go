@@ -25,7 +25,6 @@ type Kind struct {
 	Levels bool      `json:"levels,omitempty"`
 	wide   []float64 // use of each row
 	tight  []float64
-	fits   int8 // alone: 1 yes, -1 no
 }
 
 // model is a round as numbers: kinds, bidders and the rows that bound them.
@@ -38,17 +37,24 @@ type model struct {
 	bidders []*bidder
 	offers  []Offer
 	lean    lean
+	fits    map[fitKey]bool
 	named   []bool  // nodes that some gang requires or holds
 	big     float64 // the value of rho = Inf is -big
 }
 
 type kindKey struct {
-	nodes int
-	split bool
-	more  bool
-	need  Need
-	typ   string
-	scope int
+	nodes  int
+	split  bool
+	more   bool
+	need   Need
+	typ    string
+	scope  int
+	levels bool
+}
+
+type fitKey struct {
+	shape cluster.Shape
+	scope *Scope
 }
 
 const (
@@ -58,7 +64,7 @@ const (
 
 // newModel reads the bids, which are in their own order.
 func newModel(space *Space, bids []Bid) *model {
-	m := &model{space: space, index: map[kindKey]int{}, named: make([]bool, len(space.cells))}
+	m := &model{space: space, index: map[kindKey]int{}, fits: map[fitKey]bool{}, named: make([]bool, len(space.cells))}
 	for i := range bids {
 		m.bidders = append(m.bidders, m.ready(&bids[i]))
 	}
@@ -141,7 +147,7 @@ func (m *model) kind(sp *spec, nodes int) int {
 		}
 	case sh.GPUsPerNode > 0:
 		key.need = sp.need(sh.GPUsPerNode, nodes)
-		if spills(sp.g) {
+		if sp.spills {
 			key.more, key.need.CPUs = true, max(sh.CPUsPerNode, sh.CPUsPerGPU*sh.GPUsPerNode, 1)
 			key.need.MemMiB = max(sh.MemPerNode, sh.MemPerGPU*int64(sh.GPUsPerNode))
 		}
@@ -153,34 +159,20 @@ func (m *model) kind(sp *spec, nodes int) int {
 			key.nodes = max(sh.GPUs, nodes)
 		}
 	}
+	switch {
+	case len(sp.held) > 0:
+	case key.split:
+		key.levels = fewest(sp) == 1 && m.fitsOne(sp)
+	case key.nodes > 1 && !key.more:
+		key.levels = len(m.space.racks) > 0
+	}
 	if i, ok := m.index[key]; ok {
 		return i
 	}
-	k := Kind{Nodes: key.nodes, Split: key.split, More: key.more, Need: key.need, Type: key.typ, Scope: key.scope}
-	switch {
-	case len(sp.held) > 0:
-	case k.Split:
-		k.Levels = fewest(sp) == 1 && m.fitsOne(sp)
-	case k.Nodes > 1 && !k.More:
-		k.Levels = len(m.space.racks) > 0
-	}
+	k := Kind{Levels: key.levels, Nodes: key.nodes, Split: key.split, More: key.more, Need: key.need, Type: key.typ, Scope: key.scope}
 	m.index[key] = len(m.kinds)
 	m.kinds = append(m.kinds, k)
 	return len(m.kinds) - 1
-}
-
-// spills says whether a gang of fixed GPUs per node may need more nodes than
-// it asks for, because its CPUs are stated in all. One that grows by steps has
-// as many nodes as its step says.
-func spills(g *Gang) bool {
-	sh := &g.Shape
-	return sh.GPUsPerNode > 0 && sh.CPUs > 0 && sh.NodesMax != max(sh.NodesMin, 1) && !grows(g)
-}
-
-// grows says whether a gang is faster on one more node than it needs.
-func grows(g *Gang) bool {
-	per, n := g.Shape.GPUsPerNode, max(g.Shape.NodesMin, 1)
-	return per > 0 && n < g.Shape.NodesMax && g.Rate != nil && g.Rate((n+1)*per, cluster.Rack) > g.Rate(n*per, cluster.Rack)
 }
 
 // splitNeed is the least that a gang divided over any nodes takes in all.
@@ -205,27 +197,29 @@ func (m *model) fitsOne(sp *spec) bool {
 	return false
 }
 
-// fitsAlone says whether gangs from..from+n-1 could be placed if nobody else
-// were there.
-func (m *model) fitsAlone(d *bidder, from, n int) bool {
-	if sp := &d.specs[from]; n == 1 {
-		if len(sp.required)+len(sp.held) > 0 || sp.never || sp.sh.Exclusive {
+// fitsAlone says whether gangs that start together could be placed if nobody
+// else were there.
+func (m *model) fitsAlone(d *bidder, gangs []int) bool {
+	if sp := &d.specs[gangs[0]]; len(gangs) == 1 {
+		if len(sp.required)+len(sp.held) > 0 || sp.never {
 			return m.space.find(sp, nil) != nil
 		}
-		k := &m.kinds[sp.kind] // like gangs fit alike
-		if k.fits == 0 {
-			if k.fits = 1; m.space.find(sp, nil) == nil {
-				k.fits = -1
-			}
+		key := fitKey{sp.sh, sp.g.Scope}
+		fits, known := m.fits[key]
+		if !known {
+			fits = m.space.find(sp, nil) != nil
+			m.fits[key] = fits
 		}
-		return k.fits > 0
+		return fits
 	}
 	var avoid []int32
 	var taken []hold
 	ok := true
-	for i := from; i < from+n && ok; i++ {
+	for _, i := range gangs {
 		on := m.space.find(&d.specs[i], avoid)
-		ok = on != nil
+		if ok = on != nil; !ok {
+			break
+		}
 		for _, sh := range on {
 			taken = append(taken, m.space.take(&d.specs[i], sh, len(on)))
 			avoid = append(avoid, sh.node)
@@ -243,7 +237,7 @@ func (m *model) scopeID(scope []bool) int {
 		return -1
 	}
 	for i, s := range m.scopes {
-		if &s[0] == &scope[0] || slices.Equal(s, scope) {
+		if slices.Equal(s, scope) {
 			return i
 		}
 	}

@@ -114,7 +114,7 @@ func (o *oracle) ladder(b *Bid) (out [][2]int) {
 	}
 	for _, st := range slices.Clone(out) {
 		g := &b.Gangs[st[0]]
-		for n := 2; g.Rate != nil && g.Shape.NodesMin == 1 && g.Shape.GPUsPerNode > 0 && n <= min(g.Shape.NodesMax, len(o.nodes)); n++ {
+		for n := 2; growing[g.ID] && n <= min(g.Shape.NodesMax, len(o.nodes)); n++ {
 			if g.rate(n*g.Shape.GPUsPerNode, cluster.Rack) <= g.rate((n-1)*g.Shape.GPUsPerNode, cluster.Rack) {
 				break
 			}
@@ -146,6 +146,9 @@ func (o *oracle) app(i, finite int, sum float64) {
 				n := 0
 				for _, s := range shares {
 					n += s.GPUs
+				}
+				if spilling(&b.Gangs[g]) {
+					n = b.Gangs[g].Shape.Count()
 				}
 				rate += b.Gangs[g].rate(n, cluster.SpanOf(shares, o.rack))
 			}
@@ -186,8 +189,18 @@ func (o *oracle) app(i, finite int, sum float64) {
 	visit(0)
 }
 
-// ladders holds each app's ladder on the empty offer.
-var ladders map[string][][2]int
+// ladders holds each app's ladder on the empty offer, growing the gangs that are
+// faster on one more node than they ask for.
+var (
+	ladders map[string][][2]int
+	growing map[string]bool
+)
+
+// spilling says whether a gang may take more nodes only for its CPUs.
+func spilling(g *Gang) bool {
+	sh := &g.Shape
+	return sh.GPUsPerNode > 0 && sh.CPUs > 0 && sh.NodesMax != max(sh.NodesMin, 1) && !growing[g.ID]
+}
 
 func (o *oracle) rack(name string) string {
 	for _, n := range o.nodes {
@@ -212,7 +225,7 @@ func (o *oracle) canTake(g *Gang, n, gpus, nodes int) bool {
 }
 
 func cpusOf(g *Gang, gpus, nodes int) int {
-	if grows(g) {
+	if growing[g.ID] {
 		nodes = max(g.Shape.NodesMin, 1)
 	}
 	return max(g.Shape.CPUsPerGPU*gpus, (g.Shape.CPUs+nodes-1)/nodes, 1)
@@ -265,8 +278,11 @@ func (o *oracle) places(g *Gang, least int, yield func([]cluster.Share)) {
 		}
 	}
 	most := least
-	if g.Shape.GPUsPerNode == 0 {
+	if g.Shape.GPUsPerNode == 0 || spilling(g) {
 		most = len(o.nodes)
+	}
+	if g.Shape.NodesMax > 0 {
+		most = min(most, max(g.Shape.NodesMax, least))
 	}
 	for nodes := least; nodes <= most; nodes++ {
 		visit(0, nil, 0, nodes)
@@ -275,7 +291,20 @@ func (o *oracle) places(g *Gang, least int, yield func([]cluster.Share)) {
 
 func newOracle(nodes []Node, bids []Bid) *oracle {
 	o := &oracle{nodes: slices.Clone(nodes), bids: bids, skip: -1}
-	ladders = map[string][][2]int{}
+	ladders, growing = map[string][][2]int{}, map[string]bool{}
+	for i := range bids {
+		for k := range bids[i].Gangs {
+			g := &bids[i].Gangs[k]
+			per, n := g.Shape.GPUsPerNode, max(g.Shape.NodesMin, 1)
+			if per == 0 || n >= g.Shape.NodesMax || g.Rate == nil || g.Rate((n+1)*per, cluster.Rack) <= g.Rate(n*per, cluster.Rack) {
+				continue
+			}
+			growing[g.ID] = true // on as many nodes as it asks for, alone
+			fits := false
+			o.places(g, n, func([]cluster.Share) { fits = true })
+			growing[g.ID] = fits
+		}
+	}
 	for i := range bids {
 		ladders[bids[i].App] = o.ladder(&bids[i])
 	}

@@ -19,6 +19,7 @@ type packing struct {
 	at      [][]spot // by bidder, by gang
 	who     [][]ref  // by node: the gangs on it
 	worth   []float64
+	units   []int64 // rates of its gangs, summed
 	welfare float64
 	journal []change
 }
@@ -42,7 +43,7 @@ type change struct {
 func (m *model) newPacking() *packing {
 	n := len(m.bidders)
 	p := &packing{m: m, s: m.space.clone(), k: make([]int, n), at: make([][]spot, n),
-		who: make([][]ref, len(m.space.cells)), worth: make([]float64, n)}
+		who: make([][]ref, len(m.space.cells)), worth: make([]float64, n), units: make([]int64, n)}
 	for i, d := range m.bidders {
 		p.at[i] = make([]spot, len(d.specs))
 		p.worth[i] = d.value[0][0]
@@ -71,6 +72,7 @@ func (p *packing) rollback(mark int) {
 			p.who[h.node] = append(p.who[h.node], c.ref)
 		}
 		p.at[c.bidder][c.gang] = c.was
+		p.units[c.bidder] += units(c.was.rate)
 	}
 }
 
@@ -84,6 +86,7 @@ func (p *packing) vacate(r ref) {
 		list[at] = list[len(list)-1]
 		p.who[h.node] = list[:len(list)-1]
 	}
+	p.units[r.bidder] -= units(sp.rate)
 	*sp = spot{}
 }
 
@@ -100,8 +103,9 @@ func (p *packing) move(r ref, on []share, nodes int) {
 		sp.holds[i] = p.s.take(&d.specs[r.gang], sh, nodes)
 		p.who[sh.node] = append(p.who[sh.node], r)
 	}
-	sp.rate = d.specs[r.gang].g.rate(counted(d.specs[r.gang].g, sum(on)), p.s.level(on))
+	sp.rate = d.specs[r.gang].g.rate(d.specs[r.gang].counted(sum(on)), p.s.level(on))
 	p.at[r.bidder][r.gang] = sp
+	p.units[r.bidder] += units(sp.rate)
 }
 
 // account sets how many steps a bidder is served and what it is worth so.
@@ -117,14 +121,20 @@ func (p *packing) account(i, k int) {
 	p.worth[i] = w
 }
 
-// rate is the bidder's speed, summed in its own order: the same gangs give the
-// same number, whatever was tried before.
+// rate is the bidder's speed.
 func (p *packing) rate(i int) float64 {
-	sum := p.m.bidders[i].bid.Base
-	for gi := range p.at[i] {
-		sum += p.at[i][gi].rate
+	return p.m.bidders[i].bid.Base + float64(p.units[i])/rateUnit
+}
+
+// Rates are summed in whole units, rounded down, so that the same gangs give the
+// same sum whatever was tried before, and never more than the bid's option.
+const rateUnit = 1 << 30
+
+func units(rate float64) int64 {
+	if !(rate > 0) {
+		return 0
 	}
-	return sum
+	return int64(min(rate, 1<<30) * rateUnit)
 }
 
 // serve places the bidder's next step, or changes nothing.
@@ -204,7 +214,7 @@ func (d *bidder) like(m *model, a, b int) bool {
 	}
 	w, t := m.rates(g, q)
 	w2, t2 := m.rates(h, q)
-	return w == w2 && t == t2
+	return w == w2 && t == t2 && d.growth[a] == d.growth[b]
 }
 
 // swap lets two gangs of a bidder change places.
@@ -350,7 +360,7 @@ func (p *packing) placements(i int) []Placement {
 	var out []Placement
 	for gi := range p.at[i] {
 		if on := p.at[i][gi].shares(); len(on) > 0 {
-			out = append(out, p.s.placement(&p.m.bidders[i].bid.Gangs[gi], on))
+			out = append(out, p.s.placement(&p.m.bidders[i].specs[gi], on))
 		}
 	}
 	return out

@@ -55,7 +55,7 @@ func (m *model) payments(pr *prices, p *packing, exact bool) []bracket {
 			}
 		}
 		most = max(most, least)
-		c := bracket{math.Exp(min(others-most, 0) / weight), math.Exp(min(others-least, 0) / weight)}
+		c := bracket{max(math.Exp(min(others-most, 0)/weight), 1e-300), max(math.Exp(min(others-least, 0)/weight), 1e-300)}
 		for _, i := range apps {
 			if p.k[i] > 0 {
 				out[i] = c
@@ -114,28 +114,23 @@ func (s *search) refill(out, eager []int) float64 {
 		}
 	}
 	before := s.welfare - own
-	tried := 0
+	var who []int
 	for _, j := range eager {
-		if tried == nearMost || freed <= 0 {
+		if len(who) == refillers {
 			break
 		}
-		if slices.Contains(out, j) || s.m.kinds[s.m.bidders[j].steps[s.k[j]].add[0]].Need.GPUs > freed {
-			continue
-		}
-		tried++
-		for freed > 0 {
-			to, _ := s.jump(j)
-			had := s.gpusOf(j)
-			if to == 0 || !s.climb(j, to) {
-				break
-			}
-			freed -= s.gpusOf(j) - had
+		if !slices.Contains(out, j) && s.m.kinds[s.m.bidders[j].steps[s.k[j]].add[0]].Need.GPUs <= freed {
+			who = append(who, j)
 		}
 	}
+	s.fill(who)
 	least := max(s.welfare-own, before)
 	s.rollback(mark)
 	return least
 }
+
+// refillers bounds the bidders that are offered what an owner leaves.
+const refillers = 48
 
 // gpusOf counts what the bidder has been given.
 func (s *search) gpusOf(i int) int {

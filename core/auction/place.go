@@ -10,15 +10,25 @@ import (
 	"themis/core/cluster"
 )
 
-// PlaceAll places all the gangs, or none of them.
+// PlaceAll places all the gangs, or none of them, in the order given; those that
+// start together, the choosiest first.
 func (s *Space) PlaceAll(gangs []Gang) []Placement {
-	out := make([]Placement, 0, len(gangs))
+	specs := make([]spec, len(gangs))
+	order := make([]int, len(gangs))
+	for i := range gangs {
+		specs[i], order[i] = s.read(&gangs[i]), i
+	}
+	for from := 0; from < len(gangs); {
+		n := groupLen(gangs, from)
+		slices.SortStableFunc(order[from:from+n], func(x, y int) int { return choosier(&specs[x], &specs[y]) })
+		from += n
+	}
+	out := make([]Placement, len(gangs))
 	var taken []hold
 	apart := map[string][]int32{}
-	for i := range gangs {
-		g := &gangs[i]
-		sp := s.read(g)
-		on := s.find(&sp, apart[g.Group])
+	for _, i := range order {
+		sp := &specs[i]
+		on := s.find(sp, apart[sp.g.Group])
 		if on == nil {
 			for k := range taken {
 				s.give(&taken[k])
@@ -26,14 +36,32 @@ func (s *Space) PlaceAll(gangs []Gang) []Placement {
 			return nil
 		}
 		for _, sh := range on {
-			taken = append(taken, s.take(&sp, sh, len(on)))
-			if g.Group != "" {
-				apart[g.Group] = append(apart[g.Group], sh.node)
+			taken = append(taken, s.take(sp, sh, len(on)))
+			if g := sp.g.Group; g != "" {
+				apart[g] = append(apart[g], sh.node)
 			}
 		}
-		out = append(out, s.placement(g, on))
+		out[i] = s.placement(sp, on)
 	}
 	return out
+}
+
+// choosier compares two gangs that start together by how few places they have.
+func choosier(x, y *spec) int {
+	width := func(sp *spec) int {
+		if sp.scope == nil {
+			return math.MaxInt
+		}
+		n := 0
+		for _, ok := range sp.scope {
+			if ok {
+				n++
+			}
+		}
+		return n
+	}
+	return cmp.Or(cmp.Compare(len(y.held), len(x.held)), cmp.Compare(len(y.required), len(x.required)),
+		cmp.Compare(width(x), width(y)), cmp.Compare(y.typ, x.typ), cmp.Compare(y.sh.Count(), x.sh.Count()))
 }
 
 // Widen places a gang whose NodesMax allows it on as many nodes as are free.
@@ -60,25 +88,25 @@ func (s *Space) Widen(g *Gang, have Placement) Placement {
 			break
 		}
 	}
-	return s.placement(g, more)
+	return s.placement(&sp, more)
 }
 
-func (s *Space) placement(g *Gang, on []share) Placement {
-	p := Placement{Gang: g.ID, On: make([]cluster.Share, len(on)), Level: s.level(on)}
+func (s *Space) placement(sp *spec, on []share) Placement {
+	p := Placement{Gang: sp.g.ID, On: make([]cluster.Share, len(on)), Level: s.level(on)}
 	var gpus int
 	for i, sh := range on {
 		p.On[i] = cluster.Share{Node: s.names[sh.node], GPUs: sh.gpus}
 		gpus += sh.gpus
 	}
-	p.Rate = g.rate(counted(g, gpus), p.Level)
+	p.Rate = sp.g.rate(sp.counted(gpus), p.Level)
 	return p
 }
 
 // counted is how many of a gang's GPUs speed it up: not those of nodes that it
 // takes for their CPUs alone.
-func counted(g *Gang, gpus int) int {
-	if spills(g) {
-		return g.Shape.Count()
+func (sp *spec) counted(gpus int) int {
+	if sp.spills {
+		return sp.sh.Count()
 	}
 	return gpus
 }
@@ -117,7 +145,7 @@ func (s *Space) find(sp *spec, avoid []int32) []share {
 	if hi == 0 {
 		hi = mostNodes(sp.sh, lo)
 	}
-	if sp.sh.GPUsPerNode > 0 && !spills(sp.g) {
+	if sp.sh.GPUsPerNode > 0 && !sp.spills {
 		hi = lo
 	}
 	on := s.tightest(sp, lo, avoid)
@@ -166,7 +194,10 @@ func (s *Space) tightest(sp *spec, n int, avoid []int32) []share {
 // are of no more use once their CPUs or memory are gone, then with the fewest
 // free, the fewest CPUs and the least memory.
 func (s *Space) fullest(sp *spec, avoid []int32) []share {
-	want := int32(sp.sh.Count())
+	want := int32(sp.sh.GPUsPerNode)
+	if want <= 0 {
+		want = int32(sp.sh.GPUs)
+	}
 	w := sp.need(int(want), 1)
 	best, least := int32(-1), fit{math.MaxInt32, math.MaxInt32, math.MaxInt32}
 	for n := range s.free {

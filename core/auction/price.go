@@ -222,8 +222,12 @@ func (m *model) lower(p *prices, reached float64, rounds int) {
 func (m *model) ring(p *prices) {
 	var most float64
 	for _, d := range m.bidders {
+		base := d.value[0][0]
+		if base == -m.big && len(d.value) > 1 { // it never ends without: no measure
+			base = d.value[1][0]
+		}
 		for k := 1; k < len(d.value); k++ {
-			most = max(most, d.value[k][d.most(k)]-d.value[0][0])
+			most = max(most, d.value[k][d.most(k)]-base)
 		}
 	}
 	over := make([]float64, len(m.rows))

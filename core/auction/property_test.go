@@ -231,7 +231,7 @@ func TestPartialAllocation(t *testing.T) {
 // none, divides its work into several apps, or joins two into one. What it is
 // left with, GPUs times lease, is no more than when all are honest.
 func TestLiarGainsNothing(t *testing.T) {
-	const users, gpus = 8, 48
+	const users, gpus = 8, 96
 	market := func(parts int, work float64) float64 {
 		var bids []Bid
 		for i := range users {
@@ -245,7 +245,7 @@ func TestLiarGainsNothing(t *testing.T) {
 				bids = append(bids, b)
 			}
 		}
-		res := Run(NewSpace(plain(6, 8)), bids)
+		res := Run(NewSpace(plain(12, 8)), bids)
 		var left float64
 		for k := range parts {
 			app := fmt.Sprint("a", 30+k)
@@ -267,6 +267,24 @@ func TestLiarGainsNothing(t *testing.T) {
 		check(fmt.Sprintf("divided into %d", parts), honest, market(parts, 10))
 	}
 	check("joined from 2", market(2, 10), market(1, 10))
+}
+
+// TestPaymentsOfManyApps: beyond rounds that are searched to the end the charge
+// comes from refilling what a winner leaves. Of n equal apps each is left with
+// ((n-1)/n)^(n-1) of its winnings, but for what whole GPUs force.
+func TestPaymentsOfManyApps(t *testing.T) {
+	const n = 2 * exactApps
+	var bids []Bid
+	for i := range n {
+		bids = append(bids, singles(i, 64, proportional(10)))
+	}
+	res := Run(NewSpace(plain(4*n, 8)), bids)
+	want := math.Pow((n-1.)/n, n-1)
+	for _, a := range res.Awards {
+		if a.Payment < want-0.01 || a.Payment > want+0.05 || a.PaymentLow > want+0.01 {
+			t.Errorf("%s is left with %.3f (%.3f at least), theory says %.3f", a.App, a.Payment, a.PaymentLow, want)
+		}
+	}
 }
 
 // TestMonotoneInWeight: with more weight an app never wins less.

@@ -155,21 +155,21 @@ func NewSpace(nodes []Node) *Space {
 			continue
 		}
 		id := int32(len(s.cells))
-		c := cell{cpus: max(n.CPUs, -1), mem: max(n.MemMiB, -1), idle: n.Idle, real: n.Real, rack: -1}
+		c := cell{cpus: max(n.CPUs, -1), mem: max(n.MemMiB, -1), idle: n.Idle, real: max(n.Real, 0), rack: -1}
 		var free int32
 		for _, g := range n.GPUs[:min(len(n.GPUs), mostTypes)] {
 			have := int16(min(max(g.Total, 0), 1<<14))
 			free += int32(have)
 			id := s.typeID(g.Type)
 			if k := slices.Index(c.kind[:c.types], id); k >= 0 {
-				c.free[k] += have
+				c.free[k] = int16(min(int(c.free[k])+int(have), 1<<14))
 				continue
 			}
 			c.kind[c.types], c.free[c.types] = id, have
 			c.types++
 		}
 		if n.Rack != "" {
-			if id == 0 || sorted[i-1].Rack != n.Rack || len(s.racks) == 0 {
+			if len(s.racks) == 0 || s.rackNames[len(s.racks)-1] != n.Rack {
 				s.racks = append(s.racks, [2]int32{id, id})
 				s.rackNames = append(s.rackNames, n.Rack)
 			}
@@ -252,7 +252,8 @@ type spec struct {
 	scope    []bool // nil: any
 	required []int32
 	held     []share
-	grows    bool
+	grows    bool // it is faster on one more node than it needs
+	spills   bool // its CPUs, stated in all, may need more nodes than it asks for
 	never    bool // it names a node or type that is not on offer
 	kind     int  // in the model that reads it
 }
@@ -273,7 +274,7 @@ type share struct {
 }
 
 func (s *Space) read(g *Gang) spec {
-	sp := spec{g: g, sh: g.Shape, typ: -1, grows: len(g.Held) == 0 && grows(g)}
+	sp := spec{g: g, sh: g.Shape, typ: -1, never: !sane(g, len(s.cells))}
 	if g.Shape.Type != "" {
 		if sp.typ = int16(slices.Index(s.types, g.Shape.Type)); sp.typ < 0 {
 			sp.never = true
@@ -300,8 +301,48 @@ func (s *Space) read(g *Gang) spec {
 		sp.held = append(sp.held, share{i, h.GPUs})
 		sp.never = sp.never || !ok
 	}
+	if sh := &g.Shape; !sp.never && sh.GPUsPerNode > 0 && len(g.Held) == 0 && sh.NodesMax != max(sh.NodesMin, 1) {
+		sp.grows = s.grows(&sp)
+		sp.spills = sh.CPUs > 0 && !sp.grows
+	}
 	return sp
 }
+
+// grows says whether a gang fits on as few nodes as it asks for and is faster on
+// one more.
+func (s *Space) grows(sp *spec) bool {
+	g, per, n := sp.g, sp.sh.GPUsPerNode, fewest(sp)
+	return g.Group == "" && n < sp.sh.NodesMax && g.Rate != nil &&
+		g.Rate((n+1)*per, cluster.Rack) > g.Rate(n*per, cluster.Rack) && s.tightest(sp, n, nil) != nil
+}
+
+// sane says whether a gang's numbers can mean anything on so many nodes.
+func sane(g *Gang, nodes int) bool {
+	sh := &g.Shape
+	seen := map[string]bool{}
+	for _, h := range g.Held {
+		if seen[h.Node] || h.GPUs < 1 || h.GPUs > countMost {
+			return false
+		}
+		seen[h.Node] = true
+	}
+	least := max(sh.NodesMin, len(g.Required), 1)
+	for _, n := range []int{sh.NodesMin, sh.NodesMax, sh.GPUsPerNode, sh.GPUs, sh.CPUsPerNode, sh.CPUs, sh.CPUsPerGPU} {
+		if n < 0 || n > countMost {
+			return false
+		}
+	}
+	const memMost = 1 << 42 // MiB
+	for _, n := range []int64{sh.MemPerNode, sh.MemPerCPU, sh.MemPerGPU} {
+		if n < 0 || n > memMost/countMost {
+			return false
+		}
+	}
+	return least <= nodes && (sh.NodesMax == 0 || least <= sh.NodesMax) && sh.Count() >= 1 && sh.Count() <= countMost
+}
+
+// countMost bounds nodes, GPUs and CPUs of a gang.
+const countMost = 1 << 20
 
 // has is how many GPUs of the gang's type are free on the node.
 func (s *Space) has(sp *spec, n int32) int {
@@ -333,7 +374,7 @@ func (s *Space) typedShort(sp *spec, n int32, gpus int) bool {
 // many nodes, that the node is one of its choice aside.
 func (s *Space) holds(sp *spec, n int32, gpus, nodes int) bool {
 	c := &s.cells[n]
-	if s.has(sp, n) < gpus || sp.sh.Exclusive && (!c.idle || c.jobs > 0) && len(sp.held) == 0 {
+	if s.has(sp, n) < gpus || sp.sh.Exclusive && (c.jobs > 0 || !c.idle && len(sp.held) == 0) {
 		return false
 	}
 	if c.cpus < 0 && c.mem < 0 {

@@ -23,17 +23,21 @@ func (v *Verdict) Gap() float64 { return (v.Bound - v.Welfare) / float64(max(v.B
 // slackTolerance is what rounding may explain.
 const slackTolerance = 1e-6
 
-// Verify checks a round in time linear in its size and trusts nothing that was
-// said of it: that the allocation fits the nodes, that gangs are whole, that
+// Verify checks a round in time linear in its size. It takes from the proof what
+// was on offer and what was bid, and nothing of what was concluded: that the allocation fits the nodes, that gangs are whole, that
 // each app got a first part of its ladder, that the rows' capacities are those
 // of the nodes, and that the prices, over every option of every bid, give the
-// bound. The error names the first thing that is wrong.
+// bound. The error names the first thing that is wrong. What a proof does not
+// show is that the search was exhaustive, nor the kind end of a payment's range.
 func Verify(p *Proof) (Verdict, error) {
 	v := Verdict{Bids: len(p.Bids)}
 	for _, check := range []func(*Verdict) error{p.checkForm, p.checkPlaces, p.checkLadders, p.checkBound} {
 		if err := check(&v); err != nil {
 			return v, err
 		}
+	}
+	if g := p.ground(); math.Abs(g-p.Ground) > slackTolerance*(1+g) {
+		return v, fmt.Errorf("an infinite rho counts as %.9g, the round says %.9g", g, p.Ground)
 	}
 	near := func(a, b float64) bool { return math.Abs(a-b) <= slackTolerance*(1+math.Abs(a)) }
 	switch {
@@ -82,13 +86,18 @@ func (p *Proof) checkForm(*Verdict) error {
 					return fmt.Errorf("bid of %s names kind %d of %d", b.App, k, len(p.Kinds))
 				}
 			}
-			if s.Times < 1 || s.Drop != -1 && !kind(s.Drop) {
+			if s.Times < 1 || s.Times > len(b.Rho) || s.Drop != -1 && !kind(s.Drop) {
 				return fmt.Errorf("bid of %s has a malformed step", b.App)
 			}
 			steps += s.Times
 		}
 		if len(b.Rho) != steps+1 || b.Served < 0 || b.Served > steps || b.Choice != -1 && !kind(b.Choice) || !(b.Weight > 0) {
 			return fmt.Errorf("bid of %s has %d steps, is served %d and states rho for %d", b.App, steps, b.Served, len(b.Rho)-1)
+		}
+		for _, rho := range b.Rho {
+			if len(rho) == 0 || b.Choice == -1 && len(rho) > 1 {
+				return fmt.Errorf("bid of %s states rho for %d tight gangs", b.App, len(rho)-1)
+			}
 		}
 		if !(0 < b.PaymentLow && b.PaymentLow <= b.Payment && b.Payment <= 1) {
 			return fmt.Errorf("payment of %s is %g, at least %g: it must be in (0, 1]", b.App, b.Payment, b.PaymentLow)
@@ -98,7 +107,7 @@ func (p *Proof) checkForm(*Verdict) error {
 				return fmt.Errorf("gang %s of %s is malformed", pl.Gang, b.App)
 			}
 			for _, part := range pl.Parts {
-				if part.Node < 0 || part.Node >= len(p.Nodes) {
+				if part.Node < 0 || part.Node >= len(p.Nodes) || part.CPUs < 0 || part.MemMiB < 0 {
 					return fmt.Errorf("gang %s of %s is on node %d of %d", pl.Gang, b.App, part.Node, len(p.Nodes))
 				}
 			}
@@ -133,6 +142,8 @@ func (p *Proof) checkPlaces(*Verdict) error {
 					return fmt.Errorf("gang %s may not run on %s", pl.Gang, p.Nodes[n].Name)
 				}
 				total.GPUs += part.GPUs
+				total.CPUs += part.CPUs
+				total.MemMiB += part.MemMiB
 				used[n].GPUs += part.GPUs
 				used[n].CPUs += part.CPUs
 				used[n].MemMiB += part.MemMiB
@@ -145,7 +156,7 @@ func (p *Proof) checkPlaces(*Verdict) error {
 					typed[n][k.Type] += part.GPUs
 				}
 			}
-			if k.Split && (total.GPUs != k.Need.GPUs || len(pl.Parts) > k.Nodes) || !k.Split && len(pl.Parts) != k.Nodes && !(k.More && len(pl.Parts) > k.Nodes) {
+			if k.Split && (total.GPUs != k.Need.GPUs || total.CPUs < k.Need.CPUs || total.MemMiB < k.Need.MemMiB || len(pl.Parts) > k.Nodes) || !k.Split && len(pl.Parts) != k.Nodes && !(k.More && len(pl.Parts) > k.Nodes) {
 				return fmt.Errorf("gang %s has %d GPUs on %d nodes: gangs are whole", pl.Gang, total.GPUs, len(pl.Parts))
 			}
 		}
@@ -216,6 +227,27 @@ func (p *Proof) checkLadders(v *Verdict) error {
 		v.Welfare += after
 	}
 	return nil
+}
+
+// ground is what an infinite rho counts as: more than all bids together could
+// make up for.
+func (p *Proof) ground() float64 {
+	sum := 1.0
+	for i := range p.Bids {
+		lo, hi := math.Inf(1), math.Inf(-1)
+		for _, rhos := range p.Bids[i].Rho {
+			for _, rho := range rhos {
+				if rho > 0 {
+					v := -p.Bids[i].Weight * math.Log(rho)
+					lo, hi = min(lo, v), max(hi, v)
+				}
+			}
+		}
+		if hi >= lo {
+			sum += max(hi, 0) - min(lo, 0)
+		}
+	}
+	return sum
 }
 
 // value is weight * log(1/rho).

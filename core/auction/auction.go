@@ -7,7 +7,7 @@
 //
 // A round is solved from prices. Rows (row.go) bound what any allocation can
 // use; prices on them (price.go) bound the welfare; each bidder's best answer
-// to the prices is packed onto nodes (pack.go) and improved (improve.go). Small
+// to the prices is packed onto nodes (pack.go) and improved (improve.go, evict.go). Small
 // rounds are then searched to the end (exact.go). The prices are kept: with
 // them Verify (verify.go) proves how good the allocation is, whoever found it.
 //
@@ -19,6 +19,7 @@ package auction
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -130,7 +131,7 @@ func (m *model) solve(visits int) (*prices, *packing, bool) {
 	}
 	var best *packing
 	for pass := range 2 {
-		reached := never
+		reached := math.Inf(-1)
 		if best != nil {
 			reached = best.welfare
 		}

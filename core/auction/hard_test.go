@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 
 	"themis/core/cluster"
@@ -183,12 +182,8 @@ func TestDegenerateRounds(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			res := Run(NewSpace(c.nodes), c.bids)
-			var got []string
-			for _, a := range res.Awards {
-				got = append(got, fmt.Sprintf("%s:%d", a.App, won(&res, a.App)))
-			}
-			if s := strings.Join(got, " "); s != c.want {
-				t.Errorf("got %q, want %q", s, c.want)
+			if got := winners(&res); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if math.IsNaN(res.Welfare) || math.IsInf(res.Welfare, 0) || res.Bound < res.Welfare-1e-9 {
 				t.Errorf("welfare %g, bound %g", res.Welfare, res.Bound)

@@ -4,7 +4,6 @@ package auction
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"themis/core/cluster"
@@ -389,5 +388,3 @@ func (m *model) tightLevel(kind int) cluster.Level {
 	}
 	return cluster.Rack
 }
-
-var never = math.Inf(-1)

@@ -123,7 +123,7 @@ func (s *search) refill(out, eager []int) float64 {
 			who = append(who, j)
 		}
 	}
-	s.fill(who)
+	s.fillUp(who, freed)
 	least := max(s.welfare-own, before)
 	s.rollback(mark)
 	return least

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -141,6 +142,15 @@ func won(res *Result, app string) (gpus int) {
 		}
 	}
 	return gpus
+}
+
+// winners says who won how many GPUs, as in "a0:4 a2:1".
+func winners(res *Result) string {
+	var out []string
+	for _, a := range res.Awards {
+		out = append(out, fmt.Sprintf("%s:%d", a.App, won(res, a.App)))
+	}
+	return strings.Join(out, " ")
 }
 
 func paid(res *Result, app string) float64 {

@@ -5,7 +5,6 @@ package auction
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 
 	"themis/core/cluster"
@@ -73,12 +72,8 @@ func TestOnceWrong(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			res := Run(NewSpace(c.nodes), c.bids)
-			var got []string
-			for _, a := range res.Awards {
-				got = append(got, fmt.Sprintf("%s:%d", a.App, won(&res, a.App)))
-			}
-			if s := strings.Join(got, " "); s != c.want {
-				t.Errorf("got %q, want %q", s, c.want)
+			if got := winners(&res); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if _, err := Verify(res.Proof()); err != nil {
 				t.Error(err)

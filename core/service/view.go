@@ -18,6 +18,7 @@ import (
 	"themis/bridge/pb"
 	"themis/core/arbiter"
 	"themis/core/cluster"
+	"themis/core/ledger"
 )
 
 // viewMost bounds what one query returns.
@@ -255,9 +256,7 @@ func (s *Service) rounds(limit int, show func(string) bool) ([]bridge.Round, err
 	stored, err := s.led.Rounds(max(limit, 1))
 	out := make([]bridge.Round, 0, len(stored))
 	for i := range stored {
-		r := roundView(&stored[i].Round, show)
-		r.Took = stored[i].Took.Seconds()
-		out = append(out, r)
+		out = append(out, storedView(&stored[i], show))
 	}
 	if err != nil {
 		err = fmt.Errorf("read rounds: %w", err)
@@ -276,9 +275,13 @@ func (s *Service) round(id string, show func(string) bool) ([]bridge.Round, erro
 	} else if err != nil {
 		return nil, fmt.Errorf("read round %d: %w", n, err)
 	}
-	r := roundView(&stored.Round, show)
-	r.Took = stored.Took.Seconds()
-	return []bridge.Round{r}, nil
+	return []bridge.Round{storedView(&stored, show)}, nil
+}
+
+func storedView(s *ledger.StoredRound, show func(string) bool) bridge.Round {
+	r := roundView(&s.Round, show)
+	r.Took = s.Took.Seconds()
+	return r
 }
 
 // proof is all bids of a round: under PrivateData not for everybody.

@@ -208,10 +208,20 @@ func (m *market) gang(j *Job) auction.Gang {
 func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 	out := make([]auction.Node, 0, len(a.nodes))
 	index := map[string]int{}
+	held := map[string]int{}
+	for _, l := range a.leases {
+		if l.State == Held || l.State == Ending {
+			for _, s := range l.On {
+				held[s.Node] += s.GPUs
+			}
+		}
+	}
 	for _, n := range a.nodes {
 		if n.State != cluster.NodeUp {
 			continue
 		}
+		total, _ := n.TotalGPUs()
+		unleased := max(total-held[n.Name], 0)
 		o := auction.Node{Name: n.Name, Rack: n.Rack, CPUs: -1, MemMiB: -1, Idle: n.CPUsUsed == 0}
 		if n.CPUs > 0 {
 			o.CPUs = n.CPUs - n.CPUsUsed
@@ -220,7 +230,8 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 			o.MemMiB = n.MemMiB - n.MemUsed
 		}
 		for _, g := range n.GPUs {
-			free := max(g.Total-g.Used, 0)
+			free := min(max(g.Total-g.Used, 0), unleased)
+			unleased -= free
 			if n.Exclusive { // one job has the rest of it, too
 				free, o.CPUs, o.MemMiB = 0, min(o.CPUs, 0), min(o.MemMiB, 0)
 			}

@@ -21,6 +21,7 @@ func TestPromisesHold(t *testing.T) {
 		w.tick = 30 * time.Second
 		w.cfg.Reclaim = rapid.SampledFrom([]Reclaim{ReclaimDeclared, ReclaimRequeueable, ReclaimNever}).Draw(t, "reclaim")
 		w.cfg.Entity = rapid.SampledFrom([]Entity{ByUser, ByApp}).Draw(t, "entity")
+		w.slow = rapid.Bool().Draw(t, "slow")
 		w.cfg.F = rapid.SampledFrom([]float64{0, .5, .8}).Draw(t, "f")
 		for i := range 3 {
 			w.addNode(fmt.Sprintf("n%d", i+1), fmt.Sprintf("r%d", i/2), 4)

@@ -210,7 +210,7 @@ func (a *Arbiter) promote() {
 		gang, free := a.jobs[l.Job].Gang, true
 		for _, s := range l.On {
 			n := a.nodes[s.Node]
-			if n == nil || freeOf(n)-a.claimed(s.Node, func(o *Lease) bool { return o.State == Granted }) < s.GPUs ||
+			if n == nil || a.unclaimed(n) < s.GPUs ||
 				a.jobs[l.Job].Shape.Exclusive && n.CPUsUsed > 0 {
 				free = false
 			}
@@ -228,6 +228,16 @@ func (a *Arbiter) promote() {
 			a.changed.Leases = append(a.changed.Leases, l)
 		}
 	}
+}
+
+// unclaimed is how many of a node's GPUs nobody has a lease on. A host frees a
+// job's GPUs a little before the job has ended for good: until then they are
+// under its lease.
+func (a *Arbiter) unclaimed(n *cluster.Node) int {
+	total, _ := n.TotalGPUs()
+	granted := a.claimed(n.Name, func(l *Lease) bool { return l.State == Granted })
+	held := a.claimed(n.Name, func(l *Lease) bool { return l.State == Held || l.State == Ending })
+	return min(freeOf(n), total-held) - granted
 }
 
 // claimed counts the node's GPUs under leases that match.

@@ -29,6 +29,7 @@ type world struct {
 	log     []string
 	fail    func(format string, args ...any)
 	deaf    bool // the host starts nothing
+	slow    bool // a job's GPUs are free a tick before it has ended for good
 	decided func(*Decision)
 }
 
@@ -90,10 +91,16 @@ func (w *world) run(d time.Duration) {
 
 func (w *world) step() {
 	for _, j := range w.jobs {
-		if j.State == cluster.Running {
+		switch j.State {
+		case cluster.Completing:
+			j.State = cluster.Ended
+		case cluster.Running:
 			if j.ran += w.tick; j.ran >= j.takes {
 				w.leave(j)
 				j.State, j.Outcome, j.End = cluster.Ended, cluster.Completed, w.now
+				if w.slow {
+					j.State = cluster.Completing
+				}
 				w.say("job %s ends", j.ID)
 			}
 		}

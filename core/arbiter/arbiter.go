@@ -21,6 +21,7 @@ import (
 type Config struct {
 	F           float64       // share of apps, the best off, that stay out of a round; [0,1)
 	Lease       time.Duration // a full lease
+	Grid        time.Duration // leases end at whole multiples of it; 0: no grid
 	LeaseMin    time.Duration // what the hidden payment leaves at least
 	Settle      time.Duration // how long a round waits for more events
 	TakeUp      time.Duration // a grant the host does not take up is withdrawn after it
@@ -30,6 +31,8 @@ type Config struct {
 	GatherLimit time.Duration // for how long nodes are kept free for a gang
 	Reclaim     Reclaim       // which jobs a lease can end under
 	Entity      Entity        // whose share is split
+	Target      float64       // the worst rho that is aimed at, at least 1; 0 reads as 1
+	Aim         Aim           // what is done with the time that a target leaves
 	Reference   Reference     // what rho is measured against
 	Payment     Payment       // how hidden payments are charged
 	DebtHalf    time.Duration // in which what is owed halves
@@ -61,10 +64,20 @@ func Defaults() Config {
 		F: 0.8, Lease: 10 * time.Minute, LeaseMin: 2 * time.Minute, Settle: time.Second,
 		TakeUp: 30 * time.Second, Grace: time.Minute, Restart: 3 * time.Minute,
 		GatherAfter: 10 * time.Minute, GatherLimit: time.Hour,
+		Target: 1, Aim: AimTurnaround,
 		Reclaim: ReclaimDeclared, Entity: ByUser, Reference: ReferenceFluid,
 		Payment: PayLease, DebtHalf: 24 * time.Hour,
 	}
 }
+
+// Aim says in which order apps are served that all have time.
+type Aim string
+
+// Aims.
+const (
+	AimTurnaround Aim = "turnaround" // the shortest first: mean completion time; ""
+	AimMakespan   Aim = "makespan"   // the longest first: all done soon, GPUs busy to the end
+)
 
 // Payment says how an app pays for what its presence costs the others (paper
 // section 5.1, step 5): it is left with the share c of what it won.
@@ -134,6 +147,7 @@ type App struct {
 	said      float64       // rho when it was last recorded
 	saved     time.Time     // when it last was in a decision
 	slack     time.Duration // how long it could wait and yet end by its reference
+	longest   time.Duration // what the longest of its jobs has to go
 	jobs      []*Job
 }
 
@@ -323,6 +337,29 @@ func (a *Arbiter) Due() time.Time {
 		return time.Time{}
 	}
 	return a.event.Add(a.cfg.Settle)
+}
+
+// Next is when the arbiter will have something to decide although nothing
+// happens: a round is due, a lease runs out, a deadline passes. Zero if never.
+func (a *Arbiter) Next() time.Time {
+	next := a.Due()
+	at := func(t time.Time) {
+		if t.After(a.now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for _, l := range a.leases {
+		if l.State == Held {
+			at(l.Expires)
+		} else {
+			at(l.Deadline)
+			at(l.Deadline.Add(1)) // a deadline has passed after it
+		}
+	}
+	for _, j := range a.jobs {
+		at(j.backoff)
+	}
+	return next
 }
 
 // savedEvery bounds how old an app's virtual run is in the ledger.

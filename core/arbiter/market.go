@@ -21,24 +21,34 @@ const largeMost = 16
 
 // market is what one round works on.
 type market struct {
-	space  *auction.Space
-	fresh  *auction.Space  // as it was before the round
-	held   map[*Lease]bool // up for renewal, GPUs on offer
-	bids   []auction.Bid   // in the order of turns
-	byJob  map[string]*Job
-	scopes map[string]*auction.Scope
-	owner  map[string]string  // by app
-	rates  map[string]float64 // of the virtual schedule, by app
-	placed map[string]auction.Placement
-	length map[string]time.Duration
-	record *Round
+	offered []auction.Node
+	space   *auction.Space  // what is left of it
+	held    map[*Lease]bool // up for renewal, GPUs on offer
+	bids    []auction.Bid   // in the order of turns
+	byJob   map[string]*Job
+	scopes  map[string]*auction.Scope
+	owner   map[string]string  // by app
+	rates   map[string]float64 // of the virtual schedule, by app
+	placed  map[string]auction.Placement
+	length  map[string]time.Duration
+	lease   time.Duration // a full one
+	biggest int           // GPUs of the largest node
+	record  *Round
+
+	must      map[*Job]float64   // jobs that must not wait: see musts
+	mustGroup map[string]bool    // groups with such a job
+	owedTo    map[string]bool    // gangs that were served before the auction
+	owed      [][]auction.Gang   // the same, as they were placed
+	owing     map[string]float64 // their GPUs, by app
+	moving    map[string]*Lease  // by job: leases that end if the job finds a better place
 }
 
 func (a *Arbiter) market(expired map[*Lease]bool) *market {
-	m := &market{held: expired, byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{}, owner: map[string]string{},
+	m := &market{held: expired, byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{}, owner: map[string]string{}, owing: map[string]float64{}, owedTo: map[string]bool{}, moving: map[string]*Lease{}, mustGroup: map[string]bool{},
 		placed: map[string]auction.Placement{}, length: map[string]time.Duration{}}
 	offer := a.offer(expired)
-	m.space, m.fresh = auction.NewSpace(offer), auction.NewSpace(offer)
+	m.biggest = a.biggest()
+	m.space, m.offered, m.lease = auction.NewSpace(offer), offer, a.cfg.Lease
 	free := m.space.Free()
 	rates := a.fluid.Rates()
 	m.rates = rates
@@ -55,6 +65,16 @@ func (a *Arbiter) market(expired map[*Lease]bool) *market {
 			byApp[app] = append(byApp[app], m.gang(j))
 		}
 	}
+	wanted := 0
+	for _, j := range m.byJob {
+		wanted += j.Shape.Count()
+	}
+	if a.cfg.Reference == ReferenceFluid && wanted > free {
+		m.must = a.musts(urgentLeases * a.cfg.Lease)
+		for j := range m.must {
+			m.mustGroup[j.Gang] = j.Gang != ""
+		}
+	}
 	a.ids.Round++
 	m.record = &Round{ID: a.ids.Round, At: a.now, Free: free, Apps: len(byApp)}
 	bidding := map[string]int{} // apps by entity
@@ -68,12 +88,19 @@ func (a *Arbiter) market(expired map[*Lease]bool) *market {
 		}
 	}
 	for app, gangs := range byApp {
+		m.urgentFirst(gangs)
 		b := a.bid(app, gangs, rates[app.ID], share[app.Entity], expired)
 		b.Owner, b.Weight = app.Entity, app.Weight/float64(bidding[app.Entity])
 		m.owner[b.App] = b.Owner
 		m.bids = append(m.bids, b)
 	}
-	slices.SortFunc(m.bids, func(x, y auction.Bid) int { return a.turn(a.apps[x.App], a.apps[y.App]) })
+	slices.SortFunc(m.bids, func(x, y auction.Bid) int { return a.sooner(m, &x, &y) })
+	return m
+}
+
+// list makes the records in the order of the bids.
+func (m *market) list(a *Arbiter) {
+	m.record.Bids = nil
 	for i := range m.bids {
 		b := &m.bids[i]
 		app := a.apps[b.App]
@@ -84,7 +111,16 @@ func (a *Arbiter) market(expired map[*Lease]bool) *market {
 		}
 		m.record.Bids = append(m.record.Bids, r)
 	}
-	return m
+}
+
+// biggest is how many GPUs the largest node has.
+func (a *Arbiter) biggest() int {
+	most := 0
+	for _, n := range a.nodes {
+		total, _ := n.TotalGPUs()
+		most = max(most, total)
+	}
+	return most
 }
 
 // whole tells which gang groups have all their jobs waiting. The group of jobs
@@ -100,6 +136,81 @@ func (a *Arbiter) whole() map[string]bool {
 	return out
 }
 
+// urgentFirst puts the jobs that must not wait before all others of their app. If
+// the app has a rule of its own, it is the first by that rule that do not wait.
+func (m *market) urgentFirst(gangs []auction.Gang) {
+	rule, n := false, 0
+	at := math.Inf(1)
+	for i := range gangs {
+		j := m.byJob[gangs[i].ID]
+		rule = rule || j.Hint.Order != ""
+		if s, ok := m.must[j]; ok {
+			n, at = n+1, min(at, s)
+		}
+	}
+	if rule && n > 0 {
+		for i := range gangs {
+			delete(m.must, m.byJob[gangs[i].ID])
+			if i < n {
+				m.must[m.byJob[gangs[i].ID]] = at
+			}
+		}
+	}
+	slices.SortStableFunc(gangs, func(x, y auction.Gang) int {
+		return cmp.Compare(m.later(&x), m.later(&y))
+	})
+}
+
+// later is 0 for a job that must not wait: its app could not end by its
+// reference if it did. Of jobs that start together none must wait if one must not.
+func (m *market) later(g *auction.Gang) int {
+	if _, ok := m.must[m.byJob[g.ID]]; ok || m.mustGroup[g.Group] {
+		return 0
+	}
+	return 1
+}
+
+// start is when the first of the bid's jobs that must not wait has to start, in
+// seconds from now; infinite if none must.
+func (m *market) start(b *auction.Bid) float64 {
+	at := math.Inf(1)
+	for i := range m.critical(b) {
+		at = min(at, max(m.must[m.byJob[b.Gangs[i].ID]], 0))
+	}
+	return at
+}
+
+// sooner compares two bids by which must be served first: with a job that has to
+// start within this lease, then with one that has to start within the next; of
+// each the one whose app should end first.
+func (a *Arbiter) sooner(m *market, x, y *auction.Bid) int {
+	lease := a.cfg.Lease.Seconds()
+	class := func(b *auction.Bid) int {
+		switch at := m.start(b); {
+		case at < lease:
+			return 0
+		case !math.IsInf(at, 1):
+			return 1
+		}
+		return 2
+	}
+	p, q := a.apps[x.App], a.apps[y.App]
+	c := class(x)
+	if d := cmp.Compare(c, class(y)); d != 0 || c == 2 {
+		return cmp.Or(d, a.turn(p, q))
+	}
+	return cmp.Or(a.deadline(p).Compare(a.deadline(q)), a.turn(p, q))
+}
+
+// critical is how many gangs of a bid, from its first on, must not wait.
+func (m *market) critical(b *auction.Bid) int {
+	n := 0
+	for n < len(b.Gangs) && m.later(&b.Gangs[n]) == 0 {
+		n++
+	}
+	return n
+}
+
 // renewals are the gangs of leases that have run out, by app, the oldest first.
 func (m *market) renewals(a *Arbiter) map[*App][]auction.Gang {
 	out := map[*App][]auction.Gang{}
@@ -110,11 +221,39 @@ func (m *market) renewals(a *Arbiter) map[*App][]auction.Gang {
 		j := a.jobs[l.Job]
 		m.byJob[j.ID] = j
 		g := m.gang(j)
-		g.Held = l.On
+		if m.keepTogether(j) && len(l.On) > 1 && a.worthMoving(j, l) {
+			m.moving[j.ID] = l
+		} else {
+			g.Held, g.Shape = l.On, j.Shape
+		}
 		g.Restart = float64(l.gpus()) * a.cfg.Restart.Seconds()
 		out[j.App] = append(out[j.App], g)
 	}
 	return out
+}
+
+// worthMoving says whether a job that is spread over machines saves more by
+// having one to itself than the restart costs, half of it being for the risk.
+func (a *Arbiter) worthMoving(j *Job, l *Lease) bool {
+	left := (j.Estimate.Total - j.Attained).Seconds()
+	return left/fairness.Speed(j.Hint, cluster.SpanOf(l.On, a.rack))-left > 2*a.cfg.Restart.Seconds()
+}
+
+// stay lets jobs that would have moved, but found no better place, stay.
+func (m *market) stay(length time.Duration) {
+	for i := range m.bids {
+		for _, g := range m.bids[i].Gangs {
+			l := m.moving[g.ID]
+			if _, ok := m.placed[g.ID]; ok || l == nil {
+				continue
+			}
+			delete(m.moving, g.ID)
+			g.Held, g.Shape = l.On, m.byJob[g.ID].Shape
+			for _, p := range m.space.PlaceAll([]auction.Gang{g}) {
+				m.placed[p.Gang], m.length[p.Gang] = p, length
+			}
+		}
+	}
 }
 
 // divide puts an app's waiting jobs, which are in the order of submission, into
@@ -147,20 +286,29 @@ func divide(jobs []*Job) []*Job {
 }
 
 // usable cuts an app's queue where it has asked for more than all that is free,
-// but not within a gang.
+// each form of job counted apart, but not within a gang.
 func usable(jobs []*Job, free int) []*Job {
-	wanted, large := 0, 0
+	type form struct {
+		cluster.Shape
+		nodes int
+		first string
+	}
+	wanted, large := map[form]int{}, map[form]int{}
 	begun := map[string]bool{}
 	out := jobs[:0:0]
 	for _, j := range jobs {
-		if full := wanted > free || large > largeMost; full && !begun[j.Gang] {
+		f := form{Shape: j.Shape}
+		if !j.AnyNode && len(j.Nodes) > 0 {
+			f.nodes, f.first = len(j.Nodes), j.Nodes[0]
+		}
+		if full := wanted[f] > free || large[f] > largeMost; full && !begun[j.Gang] {
 			continue
 		}
 		begun[j.Gang] = j.Gang != ""
 		if n := j.Shape.Count(); n <= free {
-			wanted += n
+			wanted[f] += n
 		} else {
-			large++
+			large[f]++
 		}
 		out = append(out, j)
 	}
@@ -194,6 +342,9 @@ func (m *market) gang(j *Job) auction.Gang {
 	least := j.Shape.Count()
 	g := auction.Gang{ID: j.ID, Group: j.Gang, Shape: j.Shape, Required: j.Required,
 		Rate: func(gpus int, l cluster.Level) float64 { return fairness.Rate(j.Hint, least, gpus, l) }}
+	if m.keepTogether(j) {
+		g.Shape.GPUsPerNode, g.Shape.NodesMax = least, 1
+	}
 	if !j.AnyNode {
 		key := strings.Join(j.Nodes, "\x00")
 		if m.scopes[key] == nil {
@@ -202,6 +353,17 @@ func (m *market) gang(j *Job) auction.Gang {
 		g.Scope = m.scopes[key]
 	}
 	return g
+}
+
+// spreadLeast is S across machines below which a gang that fits into one machine
+// is not spread over several while its app has time: what it would waste is better
+// left to others.
+const spreadLeast = 0.9
+
+// keepTogether says whether the job, which may be split as one likes, is not.
+func (m *market) keepTogether(j *Job) bool {
+	return j.Shape.GPUsPerNode == 0 && j.Shape.NodesMin <= 1 && j.Shape.Count() <= m.biggest &&
+		fairness.Speed(j.Hint, cluster.Rack) < spreadLeast
 }
 
 // offer is what is free, less what is spoken for, with what expired leases hold.
@@ -258,22 +420,70 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 	return out
 }
 
-// leftovers gives what is free after the auction to whoever can use it, the
-// worst-off app first, each at most what fits; to those from others on first.
-func (m *market) leftovers(length time.Duration, others int) {
-	for _, part := range [][]auction.Bid{m.bids[others:], m.bids[:others]} {
-		for i := range part {
-			m.serve(&part[i], length)
+// serveOwed serves the jobs that must not wait, before the auction divides the rest:
+// what an app needs now to end by its reference is not up for bids.
+func (m *market) serveOwed(a *Arbiter) {
+	for _, last := range []bool{true, false} {
+		for i := range m.bids {
+			b := &m.bids[i]
+			for k, n := 0, m.critical(b); k < n; {
+				group := b.Gangs[k : k+groupLen(b.Gangs, k)]
+				k += len(group)
+				if nearlyDone := m.must[m.byJob[group[0].ID]] < 0; nearlyDone != last {
+					continue
+				}
+				m.giveOwed(b, group)
+			}
 		}
+	}
+	for i := range m.bids {
+		for k := range m.critical(&m.bids[i]) {
+			g := m.bids[i].Gangs[k] // a copy
+			if _, ok := m.placed[g.ID]; ok || !m.keepTogether(m.byJob[g.ID]) {
+				continue
+			}
+			g.Shape = m.byJob[g.ID].Shape
+			m.giveOwed(&m.bids[i], []auction.Gang{g})
+		}
+	}
+	slices.SortStableFunc(m.bids, func(x, y auction.Bid) int { return a.turn(a.apps[x.App], a.apps[y.App]) })
+}
+
+func (m *market) giveOwed(b *auction.Bid, group []auction.Gang) {
+	for _, p := range m.space.PlaceAll(group) {
+		m.placed[p.Gang], m.length[p.Gang] = p, m.lease
+		m.owing[b.App] += p.Rate
+		m.owedTo[p.Gang] = true
+		if p.Gang == group[0].ID {
+			m.owed = append(m.owed, group)
+		}
+	}
+}
+
+// open is the bid less what it was owed.
+func (m *market) open(b auction.Bid) auction.Bid {
+	b.Base += m.owing[b.App]
+	var left []auction.Gang
+	for _, g := range b.Gangs {
+		if _, ok := m.placed[g.ID]; !ok {
+			left = append(left, g)
+		}
+	}
+	b.Gangs = left
+	return b
+}
+
+// leftovers gives what is free after the auction to whoever can use it, the apps
+// in the order of their turns, each at most what fits.
+func (m *market) leftovers(length time.Duration) {
+	for i := range m.bids {
+		m.serve(&m.bids[i], length)
 	}
 }
 
 func (m *market) serve(b *auction.Bid, length time.Duration) {
 	for k := 0; k < len(b.Gangs); {
-		n := 1
-		for b.Gangs[k].Group != "" && k+n < len(b.Gangs) && b.Gangs[k+n].Group == b.Gangs[k].Group {
-			n++
-		}
+		n := groupLen(b.Gangs, k)
 		if _, ok := m.placed[b.Gangs[k].ID]; !ok {
 			for _, p := range m.space.PlaceAll(b.Gangs[k : k+n]) {
 				m.placed[p.Gang], m.length[p.Gang] = p, length
@@ -288,29 +498,64 @@ func (m *market) serve(b *auction.Bid, length time.Duration) {
 // done if all bids together, those of apps outside the auction too, gain by it;
 // what the auction's winners may lose is then part of the round's gap.
 func (m *market) tighten(res *auction.Result) {
-	var won []auction.Gang
+	var won, missing []auction.Gang
+	free := m.space.Free()
 	for i := range m.bids {
 		for _, g := range m.bids[i].Gangs {
-			if p, ok := m.placed[g.ID]; ok {
-				if g.Shape.GPUsPerNode > 0 && len(p.On) > max(g.Shape.NodesMin, 1) {
-					return // it has grown
-				}
+			p, ok := m.placed[g.ID]
+			switch {
+			case m.owedTo[g.ID]:
+			case ok && g.Shape.GPUsPerNode > 0 && len(p.On) > max(g.Shape.NodesMin, 1):
+				return // it has grown
+			case ok:
 				won = append(won, g)
+			case m.keepTogether(m.byJob[g.ID]) && m.byJob[g.ID].Shape.Count() <= free:
+				missing = append(missing, g) // it needs but a better place
+				free -= m.byJob[g.ID].Shape.Count()
 			}
 		}
 	}
-	auction.TightestFirst(won)
-	places := m.fresh.PlaceAll(won)
-	if len(places) != len(won) {
+	if len(missing) > 0 && m.replace(res, append(missing, won...)) {
 		return
+	}
+	m.replace(res, won)
+}
+
+// replace places these gangs anew, beside what was owed, and says whether it is
+// better so.
+func (m *market) replace(res *auction.Result, gangs []auction.Gang) bool {
+	auction.TightestFirst(gangs)
+	space := m.untouched()
+	places := space.PlaceAll(gangs)
+	if len(places) != len(gangs) {
+		return false
 	}
 	moved := make(map[string]auction.Placement, len(places))
 	for _, p := range places {
 		moved[p.Gang] = p
 	}
-	if m.welfare(moved) > m.welfare(m.placed)+1e-9 && res.Adopt(moved) {
-		m.placed, m.space = moved, m.fresh
+	for id := range m.owedTo {
+		moved[id] = m.placed[id]
 	}
+	if m.welfare(moved) <= m.welfare(m.placed)+1e-9 || !res.Adopt(moved) {
+		return false
+	}
+	for id := range moved {
+		if _, ok := m.length[id]; !ok {
+			m.length[id] = m.lease
+		}
+	}
+	m.placed, m.space = moved, space
+	return true
+}
+
+// untouched is what the auction had on offer.
+func (m *market) untouched() *auction.Space {
+	s := auction.NewSpace(m.offered)
+	for _, group := range m.owed {
+		s.PlaceAll(group)
+	}
+	return s
 }
 
 // welfare is the sum of weight * log(1/rho) over all bids.
@@ -342,6 +587,15 @@ func (m *market) widen() {
 			}
 		}
 	}
+}
+
+// groupLen is how many gangs from the k-th on start together.
+func groupLen(gangs []auction.Gang, k int) int {
+	n := 1
+	for gangs[k].Group != "" && k+n < len(gangs) && gangs[k+n].Group == gangs[k].Group {
+		n++
+	}
+	return n
 }
 
 // merge adds shares to a list that names each node once.

@@ -121,6 +121,9 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 		return
 	}
 	was := j.Job
+	if j.since == a.now && j.App == nil { // its first report is news
+		was.Hint.Progress, was.Hint.Remaining = 0, 0
+	}
 	a.count(j)
 	j.Job = *in
 	if j.done { // requeued by its owner or an admin after it had ended
@@ -273,11 +276,11 @@ func (a *Arbiter) running(j *Job) {
 	l := j.Lease
 	if l == nil {
 		l = a.newLease(j, 0, j.On, a.cfg.Lease)
-		l.State, l.Started, l.Expires = Held, a.now, a.now.Add(l.Length)
+		l.State, l.Started, l.Expires = Held, a.now, a.ends(l.Length)
 		return
 	}
 	if l.State == Granted || l.State == Reserved {
-		l.State, l.Started, l.Expires = Held, a.now, a.now.Add(l.Length)
+		l.State, l.Started, l.Expires = Held, a.now, a.ends(l.Length)
 		j.fails, j.Note = 0, ""
 		a.changed.Leases = append(a.changed.Leases, l)
 		a.changed.Jobs = append(a.changed.Jobs, j)

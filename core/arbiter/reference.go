@@ -4,6 +4,7 @@ package arbiter
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"themis/core/cluster"
@@ -65,37 +66,51 @@ func (a *Arbiter) estimate(j *Job) {
 
 // workOf is the app's work in GPU-seconds, done and to come, as estimated, and
 // the most GPUs that it could keep busy to its end: no more than its jobs have
-// together, and no more than would end it before its longest job.
-func workOf(app *App) (work, par float64) {
-	longest := app.Gone.Longest
+// together, and no more than would end it before its longest job. Jobs that have
+// ended count while the virtual run, with virtual GPU-seconds left, is behind: what
+// an app did early must not make its reference later.
+func workOf(app *App, virtual float64) (work, par float64) {
+	longest, left, ended := app.Gone.Longest, 0.0, app.Gone.Par
 	for _, j := range app.jobs {
 		took := j.Attained
 		if n := float64(j.Shape.Count() * (1 + j.MoreTasks)); j.done {
 			work += float64(j.Shape.Count()) * took.Seconds()
+			ended += j.widest()
 		} else {
 			took = max(j.Estimate.Total, took)
 			work += n * took.Seconds()
+			left += n*took.Seconds() - float64(j.Shape.Count())*j.Attained.Seconds()
 			par += j.widest() * float64(1+j.MoreTasks)
 			took = time.Duration(float64(took) * float64(j.Shape.Count()) / max(j.widest(), 1))
 		}
 		longest = max(longest, took)
 	}
 	if longest > 0 {
+		if virtual > left {
+			par += ended
+		}
 		par = min(par, (app.Gone.Work+work)/longest.Seconds())
 	}
 	return work, par
 }
 
-// revise tells the virtual schedule of what changed in the app's work.
+// revise tells the virtual schedule of what changed in the app's work. Its width
+// may be off by parMost, as each change has every reference projected anew.
 func (a *Arbiter) revise(app *App) {
-	work, par := workOf(app)
-	if _, ok := a.fluid.State(app.ID); !ok {
+	was, ok := a.fluid.State(app.ID)
+	work, par := workOf(app, was.Left)
+	if !ok {
 		a.fluid.Add(app.ID, app.Entity, app.Weight, work, par)
 	} else {
+		if math.Abs(par-was.Par) < parMost*was.Par {
+			par = was.Par
+		}
 		a.fluid.Revise(app.ID, work-app.work, par)
 	}
 	app.work = work
 }
+
+const parMost = 0.02
 
 // crowd counts the app-seconds since the virtual schedule was last played.
 func (a *Arbiter) crowd() {

@@ -95,7 +95,7 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 		}
 	}
 	for _, app := range a.apps {
-		app.work, _ = workOf(app)
+		app.work, _ = workOf(app, 0)
 	}
 	for i := range s.Leases {
 		l := s.Leases[i]

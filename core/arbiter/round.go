@@ -48,6 +48,7 @@ func (a *Arbiter) rate() {
 		if app.Ended.IsZero() {
 			o := a.outlook(app, rates[app.ID])
 			rho, app.slack = o.Rho(a.heldRate(app, nil)), o.Slack(a.width(app))
+			app.longest = o.Longest
 		} else {
 			rho = fairness.Final(app.Submit, app.Ended, app.Reference)
 		}
@@ -59,26 +60,23 @@ func (a *Arbiter) rate() {
 	}
 }
 
-// urgentLeases is how many leases of slack are as good as none: one may pass
-// before the app's turn comes, and one until its GPUs are there.
+// urgentLeases is how many leases ahead a job is looked at that must not wait:
+// one may pass before its turn comes, and one until its GPUs are there.
 const urgentLeases = 2
 
-// turn compares two apps by whose turn it is. Those whose slack is nearly gone
-// come first, then who would end first in the virtual schedule (Fair Sojourn:
-// Friedman and Henderson 2003): so nobody who can still end by its reference
-// waits behind somebody who has time. Against the paper's T_id, which is no
-// schedule, the worst rho comes first, as in the paper (section 5.1, step 2).
+// turn compares two apps by whose turn it is, once all jobs that must not wait
+// have been served (latest.go): who would end first in the virtual schedule (Fair
+// Sojourn: Friedman and Henderson 2003), which shortens the mean, or with
+// AimMakespan whose longest job has most to go. Against the paper's T_id, which is
+// no schedule, the worst rho comes first, as in the paper (section 5.1, step 2).
 func (a *Arbiter) turn(x, y *App) int {
-	if a.cfg.Reference == ReferencePaper {
+	switch {
+	case a.cfg.Reference == ReferencePaper:
 		return cmp.Or(cmp.Compare(y.Rho, x.Rho), cmp.Compare(x.Order, y.Order))
+	case a.cfg.Aim == AimMakespan:
+		return cmp.Or(cmp.Compare(y.longest, x.longest), cmp.Compare(x.Order, y.Order))
 	}
-	urgent := func(app *App) int {
-		if app.slack < urgentLeases*a.cfg.Lease {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(urgent(x), urgent(y)), x.Reference.Compare(y.Reference), cmp.Compare(x.Order, y.Order))
+	return cmp.Or(x.Reference.Compare(y.Reference), cmp.Compare(x.Order, y.Order))
 }
 
 // outlook collects what the app's rho depends on now.
@@ -291,15 +289,25 @@ func (a *Arbiter) auction() {
 		a.gather(m)
 		return
 	}
+	m.serveOwed(a)
+	m.list(a)
 	in := m.participants(a.cfg.F)
-	res := auction.Run(m.space, m.bids[:in])
+	var bids []auction.Bid
+	for _, b := range m.bids[:in] {
+		if b = m.open(b); len(b.Gangs) > 0 {
+			bids = append(bids, b)
+		}
+	}
+	res := auction.Run(m.space, bids)
 	if a.cfg.Payment == PayGPUs {
 		res.Withhold(m.space)
 	}
 	byApp := map[string]*BidRecord{}
-	for i := range m.bids[:in] {
-		m.record.Bids[i].In = true
-		byApp[m.bids[i].App] = &m.record.Bids[i]
+	for i := range m.bids {
+		if slices.ContainsFunc(bids, func(b auction.Bid) bool { return b.App == m.bids[i].App }) {
+			m.record.Bids[i].In = true
+			byApp[m.bids[i].App] = &m.record.Bids[i]
+		}
 	}
 	for _, w := range res.Awards {
 		rec := byApp[w.App]
@@ -315,7 +323,8 @@ func (a *Arbiter) auction() {
 	for _, w := range res.Wishes {
 		byApp[w.App].Gain, byApp[w.App].Price = w.Gain, w.Price
 	}
-	m.leftovers(a.cfg.Lease, in)
+	m.stay(a.cfg.Lease)
+	m.leftovers(a.cfg.Lease)
 	m.tighten(&res)
 	m.record.Welfare, m.record.Bound, m.record.Exact = res.Welfare, res.Bound, res.Exact
 	m.record.Proof = res.Proof()
@@ -375,8 +384,20 @@ func (a *Arbiter) onOffer(l *Lease) bool {
 	})
 }
 
+// ends is when a lease of this length that begins now ends: on the grid if there
+// is one, so that what comes free comes free together.
+func (a *Arbiter) ends(length time.Duration) time.Time {
+	at := a.now.Add(length)
+	if g := a.cfg.Grid; g > 0 {
+		if at = at.Truncate(g); !at.After(a.now) {
+			at = at.Add(g)
+		}
+	}
+	return at
+}
+
 func (a *Arbiter) renew(l *Lease, length time.Duration) {
-	l.Length, l.Expires = length, a.now.Add(length)
+	l.Length, l.Expires = length, a.ends(length)
 	l.Renewals++
 	a.changed.Leases = append(a.changed.Leases, l)
 }
@@ -413,7 +434,13 @@ func (a *Arbiter) settle(m *market) {
 				rec.Payment = 1
 			}
 			j := m.byJob[g.ID]
-			if len(g.Held) > 0 {
+			if l := m.moving[g.ID]; l != nil {
+				l.State, l.Deadline = Ending, a.now.Add(a.cfg.Grace)
+				l.Warned = "it can have a machine to itself"
+				a.changed.Leases = append(a.changed.Leases, l)
+				continue
+			}
+			if j.Lease != nil {
 				a.renew(j.Lease, m.length[g.ID])
 				continue
 			}

@@ -208,7 +208,8 @@ func (w *world) check(d *Decision) {
 }
 
 // idle states work conservation: after a round no job could start on what is
-// free, unless a gang is gathering GPUs.
+// free, unless a gang is gathering GPUs or the job, slow across machines, has time
+// to wait for one.
 func (w *world) idle() {
 	a := w.arb
 	for _, l := range a.leases {
@@ -216,7 +217,7 @@ func (w *world) idle() {
 			return
 		}
 	}
-	m := &market{scopes: map[string]*auction.Scope{}}
+	m := &market{scopes: map[string]*auction.Scope{}, biggest: a.biggest()}
 	for _, j := range a.list() {
 		if a.wants(j) && j.Gang == "" {
 			space := auction.NewSpace(a.offer(nil))

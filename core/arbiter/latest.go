@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// musts are the jobs that cannot wait: those with work before the horizon in
+// the latest schedule that still ends every app by its reference. It is built
+// backwards from the last reference on, as late as possible, as a fluid: between
+// two references the apps that end after both share the GPUs, the longest job
+// first, none with more than it can use. What does not fit after the horizon must
+// be done before it. Apps with slack can be served in any order as long as these
+// jobs run. The value is when a job has to start, in seconds from now, at the latest.
+func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
+	var items []lateJob
+	must := map[*Job]float64{}
+	for _, app := range a.apps {
+		if !app.Ended.IsZero() || app.Reference.IsZero() {
+			continue
+		}
+		for _, j := range app.jobs {
+			if j.done {
+				continue
+			}
+			if l := j.Lease; l != nil && l.State == Held && j.Estimate.Total-j.Attained < a.cfg.Lease {
+				must[j] = -1 // nearly done: to stop it would cost more than it frees
+				continue
+			}
+			n := float64(j.Shape.Count())
+			left := n * (max(j.Estimate.Total-j.Attained, 0).Seconds() + float64(j.MoreTasks)*j.Estimate.Total.Seconds())
+			items = append(items, lateJob{j, left, j.widest() * float64(1+j.MoreTasks), left, a.deadline(app).Sub(a.now).Seconds()})
+		}
+	}
+	slices.SortFunc(items, func(x, y lateJob) int {
+		// Of equal jobs of an app the first is served first: it is the last to be put off.
+		return cmp.Or(cmp.Compare(y.end, x.end), cmp.Compare(x.job.App.Order, y.job.App.Order), y.job.Submit.Compare(x.job.Submit),
+			cmp.Compare(len(y.job.ID), len(x.job.ID)), cmp.Compare(y.job.ID, x.job.ID))
+	})
+	gpus := float64(a.gpus())
+	first := horizon.Seconds()
+	var active []lateJob
+	for i := 0; i < len(items); {
+		at := items[i].end
+		for i < len(items) && items[i].end >= at-latestStep*horizon.Seconds() {
+			active = append(active, items[i])
+			i++
+		}
+		next := first
+		if i < len(items) {
+			next = max(next, items[i].end)
+		}
+		span := items[i-1].end - next
+		if span <= 0 {
+			continue
+		}
+		level := levelOf(active, gpus*span, span)
+		for k := range active {
+			active[k].left -= active[k].width * active[k].above(level, span)
+		}
+		active = slices.DeleteFunc(active, func(it lateJob) bool { return it.left < 1e-6 })
+	}
+	for _, it := range active {
+		if it.job.Shape.NodesMax > max(it.job.Shape.NodesMin, 1) {
+			continue // how many nodes it gets is for its bid to say
+		}
+		if at := min(first-it.left/max(it.width, 1e-9), it.end-it.all/max(it.width, 1e-9)); at < a.cfg.Lease.Seconds()*owedBy {
+			must[it.job] = at
+		}
+	}
+	return must
+}
+
+const (
+	latestShare = 1    // of the GPUs, as gangs do not pack without loss
+	latestStep  = 0.25 // references so many horizons apart count as one, the earlier
+)
+
+// deadline is when the app should have ended.
+func (a *Arbiter) deadline(app *App) time.Time {
+	t := cmp.Or(a.cfg.Target, 1)
+	return app.Submit.Add(time.Duration(t * float64(app.Reference.Sub(app.Submit))))
+}
+
+// lateJob is a job in the latest schedule.
+type lateJob struct {
+	job         *Job
+	left, width float64 // GPU-seconds not yet placed, GPUs
+	all         float64 // GPU-seconds
+	end         float64 // seconds from now
+}
+
+// above is for how long the job runs in a span that leaves no job with more than
+// level seconds to go.
+func (j *lateJob) above(level, span float64) float64 {
+	return min(max(j.left/max(j.width, 1e-9)-level, 0), span)
+}
+
+// levelOf is the lowest level that so much room, in GPU-seconds, can bring all
+// jobs to: so equal jobs are put off equally.
+func levelOf(jobs []lateJob, room, span float64) float64 {
+	lo, hi := 0.0, 0.0
+	used := func(level float64) (sum float64) {
+		for k := range jobs {
+			sum += jobs[k].width * jobs[k].above(level, span)
+		}
+		return sum
+	}
+	if used(0) <= room {
+		return 0
+	}
+	for k := range jobs {
+		hi = max(hi, jobs[k].left/max(jobs[k].width, 1e-9))
+	}
+	for range 40 {
+		if mid := (lo + hi) / 2; used(mid) > room {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return hi
+}
+
+// owedBy is the part of a lease within which a job must start to be owed GPUs.
+const owedBy = 0.99

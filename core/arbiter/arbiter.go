@@ -35,6 +35,7 @@ type Config struct {
 	Aim         Aim           // what is done with the time that a target leaves
 	Reference   Reference     // what rho is measured against
 	Payment     Payment       // how hidden payments are charged
+	Mute        bool          // no Decision.Waits: nobody reads them
 	DebtHalf    time.Duration // in which what is owed halves
 }
 
@@ -120,6 +121,8 @@ type Lease struct {
 	Anywhere bool   // the host may choose other nodes
 	Warned   string // why it is ending
 	Reason   string // why it is over
+
+	rho float64 // of its app when leases were last sorted
 }
 
 func (l *Lease) gpus() int {
@@ -162,12 +165,22 @@ type Job struct {
 	Note     string            // what went wrong with its last grant
 	declared time.Duration     // the least its user ever declared
 	report   *fairness.Report
+	judged   judged
 	since    time.Time // when it began to wait
 	counted  time.Time // up to when Attained counts
 	backoff  time.Time
 	blocked  time.Time // since when the host has held it back for this reason
 	fails    int
 	done     bool
+}
+
+// judged is what the job's estimate was made of.
+type judged struct {
+	learned        int
+	report         *fairness.Report
+	runtime, limit time.Duration
+	restarts       int
+	state          cluster.JobState
 }
 
 // Round is the record of one auction.
@@ -247,9 +260,11 @@ type Arbiter struct {
 	now       time.Time
 	nodes     map[string]*cluster.Node
 	jobs      map[string]*Job
+	queue     []*Job // the same, in the order in which an app starts them; nil: to be made
 	apps      map[string]*App
 	leases    map[uint64]*Lease // live
 	fluid     *fairness.Fluid
+	learned   int                       // how often Remember was called
 	history   map[string][]fairness.Run // of like jobs
 	said      map[uint32][]fairness.Run // of a user's jobs with a declared run time
 	debts     map[string]Debt           // by entity
@@ -295,12 +310,12 @@ func (a *Arbiter) Step(now time.Time, snap *cluster.Snapshot) Decision {
 	a.refer()
 	a.timeouts()
 	a.promote()
+	a.rate()
 	if a.due() {
-		a.rate()
 		a.auction()
 		a.promote()
+		a.rate()
 	}
-	a.rate()
 	return a.decision()
 }
 
@@ -380,7 +395,7 @@ func (a *Arbiter) decision() Decision {
 	slices.SortFunc(d.Apps, func(x, y *App) int { return cmp.Compare(x.Order, y.Order) })
 	d.Jobs = unique(d.Jobs)
 	d.Leases = unique(d.Leases)
-	live := a.live()
+	live := a.live(func(l *Lease) bool { return l.State == Granted || l.State == Ending })
 	order := 0
 	for _, l := range live {
 		switch l.State {
@@ -395,24 +410,27 @@ func (a *Arbiter) decision() Decision {
 				Requeue: !a.now.Before(l.Deadline), Why: l.Warned})
 		}
 	}
-	d.Waits = a.sentences()
+	if !a.cfg.Mute {
+		d.Waits = a.sentences()
+	}
 	return d
 }
 
-// live returns the leases that are not over, the worst-off app's first.
-func (a *Arbiter) live() []*Lease {
-	out := make([]*Lease, 0, len(a.leases))
+// live returns the leases that match and are not over, the worst-off app's first.
+func (a *Arbiter) live(match func(*Lease) bool) []*Lease {
+	var out []*Lease
 	for _, l := range a.leases {
-		out = append(out, l)
-	}
-	rho := func(l *Lease) float64 {
-		if app := a.apps[l.App]; app != nil {
-			return app.Rho
+		if match(l) {
+			out = append(out, l)
 		}
-		return 0
+	}
+	for _, l := range out {
+		if l.rho = 0; a.apps[l.App] != nil {
+			l.rho = a.apps[l.App].Rho
+		}
 	}
 	slices.SortFunc(out, func(x, y *Lease) int {
-		return cmp.Or(cmp.Compare(x.Round, y.Round), cmp.Compare(rho(y), rho(x)), cmp.Compare(x.ID, y.ID))
+		return cmp.Or(cmp.Compare(x.Round, y.Round), cmp.Compare(y.rho, x.rho), cmp.Compare(x.ID, y.ID))
 	})
 	return out
 }
@@ -439,6 +457,10 @@ func (a *Arbiter) grant(l *Lease, order int) Grant {
 	slices.Sort(g.Nodes)
 	return g
 }
+
+func notStarted(l *Lease) bool          { return l.State == Granted || l.State == Reserved }
+func notHeld(l *Lease) bool             { return l.State != Held }
+func (a *Arbiter) runOut(l *Lease) bool { return l.State == Held && !a.now.Before(l.Expires) }
 
 func unique[T comparable](in []T) []T {
 	seen := make(map[T]bool, len(in))

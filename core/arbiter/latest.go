@@ -18,10 +18,14 @@ import (
 func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 	var items []lateJob
 	must := map[*Job]float64{}
+	apps := make([]*App, 0, len(a.apps))
 	for _, app := range a.apps {
-		if !app.Ended.IsZero() || app.Reference.IsZero() {
-			continue
+		if app.Ended.IsZero() && !app.Reference.IsZero() {
+			apps = append(apps, app)
 		}
+	}
+	slices.SortFunc(apps, func(x, y *App) int { return cmp.Compare(x.Order, y.Order) })
+	for _, app := range apps {
 		for _, j := range app.jobs {
 			if j.done {
 				continue
@@ -35,11 +39,7 @@ func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 			items = append(items, lateJob{j, left, j.widest() * float64(1+j.MoreTasks), left, a.deadline(app).Sub(a.now).Seconds()})
 		}
 	}
-	slices.SortFunc(items, func(x, y lateJob) int {
-		// Of equal jobs of an app the first is served first: it is the last to be put off.
-		return cmp.Or(cmp.Compare(y.end, x.end), cmp.Compare(x.job.App.Order, y.job.App.Order), y.job.Submit.Compare(x.job.Submit),
-			cmp.Compare(len(y.job.ID), len(x.job.ID)), cmp.Compare(y.job.ID, x.job.ID))
-	})
+	slices.SortStableFunc(items, func(x, y lateJob) int { return cmp.Compare(y.end, x.end) })
 	gpus := float64(a.gpus())
 	first := horizon.Seconds()
 	var active []lateJob
@@ -115,7 +115,7 @@ func levelOf(jobs []lateJob, room, span float64) float64 {
 	for k := range jobs {
 		hi = max(hi, jobs[k].left/max(jobs[k].width, 1e-9))
 	}
-	for range 40 {
+	for hi-lo > levelStep {
 		if mid := (lo + hi) / 2; used(mid) > room {
 			lo = mid
 		} else {
@@ -124,6 +124,9 @@ func levelOf(jobs []lateJob, room, span float64) float64 {
 	}
 	return hi
 }
+
+// levelStep is how exact a level is, in seconds.
+const levelStep = 1.0
 
 // owedBy is the part of a lease within which a job must start to be owed GPUs.
 const owedBy = 0.99

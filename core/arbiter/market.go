@@ -214,7 +214,7 @@ func (m *market) critical(b *auction.Bid) int {
 // renewals are the gangs of leases that have run out, by app, the oldest first.
 func (m *market) renewals(a *Arbiter) map[*App][]auction.Gang {
 	out := map[*App][]auction.Gang{}
-	for _, l := range a.live() {
+	for _, l := range a.live(a.runOut) {
 		if !m.held[l] {
 			continue
 		}
@@ -405,7 +405,7 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 	}
 	// Leases not yet started come first: they have a claim on what is free, and
 	// none on what running jobs hold.
-	live := a.live()
+	live := a.live(func(l *Lease) bool { return notStarted(l) || expired[l] })
 	claim := func(match func(*Lease) bool, sign int) {
 		for _, l := range live {
 			for _, s := range l.On {
@@ -518,7 +518,9 @@ func (m *market) tighten(res *auction.Result) {
 	if len(missing) > 0 && m.replace(res, append(missing, won...)) {
 		return
 	}
-	m.replace(res, won)
+	if len(won) > 1 { // one alone has the tightest place already
+		m.replace(res, won)
+	}
 }
 
 // replace places these gangs anew, beside what was owed, and says whether it is

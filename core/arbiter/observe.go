@@ -22,13 +22,17 @@ func (a *Arbiter) observe(snap *cluster.Snapshot) {
 	a.crowd()
 	a.fluid.Advance(a.now, a.gpus()) // before who comes now is in it
 	seen := make(map[string]bool, len(snap.Jobs))
-	jobs := slices.Clone(snap.Jobs)
-	slices.SortStableFunc(jobs, func(x, y cluster.Job) int {
+	jobs := make([]*cluster.Job, len(snap.Jobs))
+	for i := range jobs {
+		jobs[i] = &snap.Jobs[i]
+	}
+	slices.SortStableFunc(jobs, func(x, y *cluster.Job) int {
 		return cmp.Or(x.Submit.Compare(y.Submit), cmp.Compare(len(x.ID), len(y.ID)), cmp.Compare(x.ID, y.ID))
 	})
 	for i := range jobs {
 		seen[jobs[i].ID] = true
-		a.observeJob(&jobs[i])
+		in := *jobs[i] // the snapshot is the caller's
+		a.observeJob(&in)
 	}
 	for _, j := range a.list() {
 		if !seen[j.ID] && !j.done {
@@ -50,7 +54,7 @@ func (a *Arbiter) observe(snap *cluster.Snapshot) {
 // one: from an old table, or while it had forgotten us.
 func (a *Arbiter) reconcile() {
 	left := map[string]int{}
-	for _, l := range a.live() {
+	for _, l := range a.live(notStarted) {
 		if l.State != Granted || l.Anywhere {
 			continue
 		}
@@ -78,7 +82,7 @@ func (a *Arbiter) observeNodes(nodes []cluster.Node) {
 		}
 	}
 	a.nodes = fresh
-	for _, l := range a.live() {
+	for _, l := range a.live(notStarted) {
 		if l.State != Granted && l.State != Reserved {
 			continue
 		}
@@ -112,7 +116,7 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 			return // it came and went unseen
 		}
 		j = &Job{counted: a.now, since: a.now}
-		a.jobs[in.ID] = j
+		a.jobs[in.ID], a.queue = j, nil
 		j.Job = *in
 		a.changed.Jobs = append(a.changed.Jobs, j)
 		a.stir()
@@ -139,6 +143,9 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 	}
 	if !was.Submit.IsZero() && was.Submit.Before(in.Submit) {
 		j.Submit = was.Submit // Slurm sets it anew at a requeue
+	}
+	if !j.Submit.Equal(was.Submit) {
+		a.queue = nil
 	}
 	if in.Blocked != was.Blocked || j.blocked.IsZero() {
 		j.blocked = a.now
@@ -339,14 +346,14 @@ func (a *Arbiter) closeApps() {
 func (a *Arbiter) forget(j *Job) {
 	app := j.App
 	if app == nil {
-		delete(a.jobs, j.ID)
+		a.drop(j)
 		return
 	}
 	state, _ := a.fluid.State(app.ID)
 	if len(app.jobs) == 1 && state.Left > 0 {
 		return
 	}
-	delete(a.jobs, j.ID)
+	a.drop(j)
 	app.jobs = slices.DeleteFunc(app.jobs, func(o *Job) bool { return o == j })
 	app.work -= float64(j.Shape.Count()) * j.Attained.Seconds() // done, and told
 	app.Gone.Add(float64(j.Shape.Count()), j.Attained)
@@ -356,6 +363,11 @@ func (a *Arbiter) forget(j *Job) {
 	} else {
 		a.dirty[app] = true
 	}
+}
+
+func (a *Arbiter) drop(j *Job) {
+	delete(a.jobs, j.ID)
+	a.queue = nil
 }
 
 func (a *Arbiter) newLease(j *Job, round uint64, on []cluster.Share, length time.Duration) *Lease {

@@ -22,6 +22,9 @@ func TestPromisesHold(t *testing.T) {
 		w.cfg.Reclaim = rapid.SampledFrom([]Reclaim{ReclaimDeclared, ReclaimRequeueable, ReclaimNever}).Draw(t, "reclaim")
 		w.cfg.Entity = rapid.SampledFrom([]Entity{ByUser, ByApp}).Draw(t, "entity")
 		w.slow = rapid.Bool().Draw(t, "slow")
+		w.cfg.Grid = rapid.SampledFrom([]time.Duration{0, 150 * time.Second, 10 * time.Minute}).Draw(t, "grid")
+		w.cfg.Target = rapid.SampledFrom([]float64{0, 1, 1.2}).Draw(t, "target")
+		w.cfg.Aim = rapid.SampledFrom([]Aim{"", AimTurnaround, AimMakespan}).Draw(t, "aim")
 		w.cfg.F = rapid.SampledFrom([]float64{0, .5, .8}).Draw(t, "f")
 		for i := range 3 {
 			w.addNode(fmt.Sprintf("n%d", i+1), fmt.Sprintf("r%d", i/2), 4)

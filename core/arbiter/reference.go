@@ -29,6 +29,7 @@ func (a *Arbiter) Remember(s SavedJob) {
 	if run.Took <= 0 {
 		return
 	}
+	a.learned++
 	key := like(&s.Job)
 	a.history[key] = latest(append(a.history[key], run))
 	if run.Declared > 0 {
@@ -49,6 +50,14 @@ func (a *Arbiter) estimate(j *Job) {
 	if d := j.Hint.Runtime; d > 0 && (j.declared == 0 || d < j.declared) {
 		j.declared = d
 	}
+	made := judged{a.learned, j.report, j.Hint.Runtime, j.Limit, j.Restarts, j.State}
+	if made == j.judged && float64(j.Attained)*fairness.Overrun < float64(j.Estimate.Total) {
+		if j.App != nil && j.State == cluster.Running {
+			a.moved[j.App] = true
+		}
+		return // it would come out the same
+	}
+	j.judged = made
 	e := fairness.Judge(&j.Job, fairness.Evidence{Report: j.report, Attained: j.Attained,
 		Past: a.history[like(&j.Job)], Said: a.said[j.UID]})
 	moved := (e.Total - j.Estimate.Total).Abs()

@@ -30,6 +30,9 @@ func (a *Arbiter) refer() {
 		refs = a.papers()
 	}
 	for id, app := range a.apps {
+		if earliest := app.earliest(); a.cfg.Reference != ReferencePaper && refs[id].Before(earliest) && !refs[id].IsZero() {
+			refs[id] = earliest
+		}
 		if ref, ok := refs[id]; ok && !ref.Equal(app.Reference) {
 			moved := ref.Sub(app.Reference).Abs() > time.Second
 			app.Reference = ref
@@ -38,6 +41,26 @@ func (a *Arbiter) refer() {
 			}
 		}
 	}
+}
+
+// earliest is before when the app could not end on any cluster: a job that came
+// late takes its time from then.
+func (app *App) earliest() time.Time {
+	var at time.Time
+	for _, j := range app.jobs {
+		took := max(j.Estimate.Total, j.Attained)
+		if j.done {
+			took = j.Attained
+		}
+		came := j.Submit
+		if j.Eligible.After(came) {
+			came = j.Eligible
+		}
+		if end := came.Add(time.Duration(float64(took) * float64(j.Shape.Count()) / max(j.widest(), 1))); end.After(at) {
+			at = end
+		}
+	}
+	return at
 }
 
 // rate recomputes rho: projected for apps that go on, final for ended ones.
@@ -142,7 +165,7 @@ func (a *Arbiter) heldRate(app *App, except map[*Lease]bool) float64 {
 // timeouts ends what has waited too long: grants nobody took up, gatherings
 // past their deadline.
 func (a *Arbiter) timeouts() {
-	for _, l := range a.live() {
+	for _, l := range a.live(notHeld) {
 		j := a.jobs[l.Job]
 		switch {
 		case l.State == Granted && a.now.After(l.Deadline):
@@ -201,7 +224,7 @@ func (a *Arbiter) promised(l *Lease) bool {
 func (a *Arbiter) promote() {
 	waits := map[string]bool{} // gangs of which a part is not ready
 	var ready []*Lease
-	for _, l := range a.live() {
+	for _, l := range a.live(notStarted) {
 		if l.State != Reserved {
 			continue
 		}
@@ -277,7 +300,7 @@ func (a *Arbiter) auction() {
 	a.event = time.Time{}
 	expired := a.expired()
 	if !slices.ContainsFunc(a.list(), a.wants) {
-		for _, l := range a.live() {
+		for _, l := range a.live(a.runOut) {
 			if expired[l] {
 				a.renew(l, a.cfg.Lease)
 			}
@@ -362,7 +385,7 @@ func (m *market) participants(f float64) int {
 // cannot are renewed.
 func (a *Arbiter) expired() map[*Lease]bool {
 	out := map[*Lease]bool{}
-	for _, l := range a.live() {
+	for _, l := range a.live(a.runOut) {
 		if l.State != Held || a.now.Before(l.Expires) {
 			continue
 		}
@@ -404,14 +427,16 @@ func (a *Arbiter) renew(l *Lease, length time.Duration) {
 
 // list returns the jobs in the order in which an app starts them.
 func (a *Arbiter) list() []*Job {
-	out := make([]*Job, 0, len(a.jobs))
-	for _, j := range a.jobs {
-		out = append(out, j)
+	if a.queue == nil {
+		a.queue = make([]*Job, 0, len(a.jobs))
+		for _, j := range a.jobs {
+			a.queue = append(a.queue, j)
+		}
+		slices.SortFunc(a.queue, func(x, y *Job) int {
+			return cmp.Or(x.Submit.Compare(y.Submit), cmp.Compare(len(x.ID), len(y.ID)), cmp.Compare(x.ID, y.ID))
+		})
 	}
-	slices.SortFunc(out, func(x, y *Job) int {
-		return cmp.Or(x.Submit.Compare(y.Submit), cmp.Compare(len(x.ID), len(y.ID)), cmp.Compare(x.ID, y.ID))
-	})
-	return out
+	return a.queue
 }
 
 // settle turns placements into leases: renewals, grants, endings.
@@ -455,7 +480,7 @@ func (a *Arbiter) settle(m *market) {
 		o.Work += lost
 		rec.After = o.Rho(rate)
 	}
-	for _, l := range a.live() {
+	for _, l := range a.live(a.runOut) {
 		if !m.held[l] {
 			continue
 		}

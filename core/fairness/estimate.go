@@ -66,8 +66,8 @@ const (
 	correctMost             = 20
 )
 
-// overrun is how far the estimate of a job stays ahead of what it has attained.
-const overrun = 1.05
+// Overrun is how far the estimate of a job stays ahead of what it has attained.
+const Overrun = 1.05
 
 // Judge returns the first estimate that is known: a progress report (it knows
 // of the declaration and is younger), the declaration as far as its user is to
@@ -89,7 +89,7 @@ func Judge(j *cluster.Job, ev Evidence) Estimate {
 		e = Estimate{j.Limit, Limit}
 	}
 	if j.State != cluster.Completing && j.State != cluster.Ended {
-		e.Total = max(e.Total, seconds(ev.Attained.Seconds()*overrun))
+		e.Total = max(e.Total, seconds(ev.Attained.Seconds()*Overrun))
 	}
 	// A job that was requeued may run longer in all than its limit.
 	if most := j.Limit * time.Duration(1+j.Restarts); j.Limit > 0 && e.Total > most {

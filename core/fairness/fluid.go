@@ -174,7 +174,13 @@ func (f *Fluid) Project() map[string]time.Time {
 
 // Rates returns each unfinished app's GPUs in the fluid schedule right now.
 func (f *Fluid) Rates() map[string]float64 {
-	newFlow(f.apps).fill(f.gpus)
+	if enough(f.apps, f.gpus) {
+		for _, a := range f.apps {
+			a.rate = a.par
+		}
+	} else {
+		newFlow(f.apps).fill(f.gpus)
+	}
 	rates := make(map[string]float64, len(f.apps))
 	for id, a := range f.apps {
 		if a.left > 0 {
@@ -288,6 +294,12 @@ func play(apps map[string]*fluidApp, gpus float64, from, to time.Time) {
 			a.finish = from
 		}
 	}
+	if enough(apps, gpus) {
+		for _, a := range apps {
+			a.run(from, to)
+		}
+		return
+	}
 	f := newFlow(apps)
 	for now := from; f.fill(gpus); {
 		step := f.next()
@@ -299,6 +311,31 @@ func play(apps map[string]*fluidApp, gpus float64, from, to time.Time) {
 		if !to.IsZero() && !now.Before(to) {
 			return
 		}
+	}
+}
+
+// enough says whether no app needs to share: each runs at its full width.
+func enough(apps map[string]*fluidApp, gpus float64) bool {
+	var want float64
+	for _, a := range apps {
+		if a.left > 0 {
+			want += a.par
+		}
+	}
+	return want <= gpus
+}
+
+// run moves an app that does not share from one time to another (zero: its end).
+func (a *fluidApp) run(from, to time.Time) {
+	if a.left <= 0 || a.par <= 0 {
+		return
+	}
+	a.rate = a.par
+	end := from.Add(seconds(a.left / a.par))
+	if to.IsZero() || !end.After(to) {
+		a.left, a.finish = 0, end
+	} else {
+		a.left -= a.par * to.Sub(from).Seconds()
 	}
 }
 

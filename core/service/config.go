@@ -3,6 +3,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -38,6 +39,7 @@ type AuctionConfig struct {
 // LeaseConfig is [lease].
 type LeaseConfig struct {
 	Length  Duration        `toml:"length"`
+	Grid    Duration        `toml:"grid"` // 0: a quarter of Length
 	Least   Duration        `toml:"least"`
 	Grace   Duration        `toml:"grace"`
 	TakeUp  Duration        `toml:"take_up"`
@@ -59,6 +61,8 @@ type ShareConfig struct {
 // FairnessConfig is [fairness].
 type FairnessConfig struct {
 	Reference arbiter.Reference `toml:"reference"`
+	Target    float64           `toml:"target"`
+	Aim       arbiter.Aim       `toml:"aim"`
 }
 
 // HostConfig is [host].
@@ -95,7 +99,7 @@ func DefaultConfig() Config {
 			TakeUp: Duration(a.TakeUp), Restart: Duration(a.Restart), Reclaim: a.Reclaim},
 		Gather:   GatherConfig{After: Duration(a.GatherAfter), Limit: Duration(a.GatherLimit)},
 		Share:    ShareConfig{Entity: a.Entity},
-		Fairness: FairnessConfig{Reference: a.Reference},
+		Fairness: FairnessConfig{Reference: a.Reference, Target: a.Target, Aim: a.Aim},
 		Host:     HostConfig{Tick: Duration(time.Second), FallbackAfter: Duration(time.Minute)},
 		Serve:    ServeConfig{Log: "info"},
 	}
@@ -166,6 +170,7 @@ func (c *Config) checks() []check {
 		positive("lease.length", c.Lease.Length),
 		{"lease.least", c.Lease.Least > 0 && (c.Lease.Least <= c.Lease.Length || c.Lease.Least == DefaultConfig().Lease.Least),
 			fmt.Sprintf(`is %q: it must be above zero and at most lease.length`, time.Duration(c.Lease.Least))},
+		{"lease.grid", c.Lease.Grid >= 0 && c.Lease.Grid <= c.Lease.Length, fmt.Sprintf(`is %q: it must be at most lease.length; "0s" is a quarter of it`, time.Duration(c.Lease.Grid))},
 		{"lease.grace", c.Lease.Grace >= 0, "must not be negative"},
 		positive("lease.take_up", c.Lease.TakeUp),
 		{"lease.restart_cost", c.Lease.Restart >= 0, "must not be negative"},
@@ -177,6 +182,9 @@ func (c *Config) checks() []check {
 			fmt.Sprintf(`is %q: it must be "user", "account" or "app"`, c.Share.Entity)},
 		{"fairness.reference", c.Fairness.Reference == arbiter.ReferenceFluid || c.Fairness.Reference == arbiter.ReferencePaper,
 			fmt.Sprintf(`is %q: it must be "fluid" or "paper"`, c.Fairness.Reference)},
+		{"fairness.target", c.Fairness.Target >= 1 && c.Fairness.Target <= 10, fmt.Sprintf("is %g: the worst rho that is aimed at must be from 1 to 10", c.Fairness.Target)},
+		{"fairness.aim", c.Fairness.Aim == arbiter.AimTurnaround || c.Fairness.Aim == arbiter.AimMakespan,
+			fmt.Sprintf(`is %q: it must be "turnaround" or "makespan"`, c.Fairness.Aim)},
 		{"host.tick", c.Host.Tick >= Duration(200*time.Millisecond) && c.Host.Tick <= Duration(10*time.Second),
 			fmt.Sprintf(`is %q: it must be between "200ms" and "10s"`, time.Duration(c.Host.Tick))},
 		{"host.fallback_after", c.Host.FallbackAfter >= 3*c.Host.Tick, fmt.Sprintf(`is %q: it must be at least three times host.tick`, time.Duration(c.Host.FallbackAfter))},
@@ -193,7 +201,8 @@ func (c *Config) Arbiter() arbiter.Config {
 		Lease: time.Duration(c.Lease.Length), LeaseMin: time.Duration(c.Lease.Least), Grace: time.Duration(c.Lease.Grace),
 		TakeUp: time.Duration(c.Lease.TakeUp), Restart: time.Duration(c.Lease.Restart), Reclaim: c.Lease.Reclaim,
 		GatherAfter: time.Duration(c.Gather.After), GatherLimit: time.Duration(c.Gather.Limit), Entity: c.Share.Entity,
-		Reference: c.Fairness.Reference,
+		Reference: c.Fairness.Reference, Target: c.Fairness.Target, Aim: c.Fairness.Aim,
+		Grid: time.Duration(cmp.Or(c.Lease.Grid, c.Lease.Length/4)),
 	}
 }
 

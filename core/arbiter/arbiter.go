@@ -35,7 +35,7 @@ type Config struct {
 	Aim         Aim           // what is done with the time that a target leaves
 	Reference   Reference     // what rho is measured against
 	Payment     Payment       // how hidden payments are charged
-	Mute        bool          // no Decision.Waits: nobody reads them
+	Mute        bool          // no Decision.Waits, rho only for rounds: nobody reads them
 	DebtHalf    time.Duration // in which what is owed halves
 }
 
@@ -279,6 +279,7 @@ type Arbiter struct {
 	dirty     map[*App]bool
 	moved     map[*App]bool // apps whose work may have changed
 	going     int           // apps that have not ended
+	quiet     bool          // no job wanted GPUs at the end of the last step
 	changed   Decision
 }
 
@@ -306,16 +307,23 @@ func (a *Arbiter) Step(now time.Time, snap *cluster.Snapshot) Decision {
 	}
 	a.now = now
 	a.changed = Decision{}
+	a.renewInSilence()
 	a.observe(snap)
 	a.refer()
 	a.timeouts()
 	a.promote()
-	a.rate()
-	if a.due() {
-		a.auction()
-		a.promote()
+	due := a.due()
+	if due || !a.cfg.Mute {
 		a.rate()
 	}
+	if due {
+		a.auction()
+		a.promote()
+		if !a.cfg.Mute {
+			a.rate()
+		}
+	}
+	a.quiet = !slices.ContainsFunc(a.list(), a.wants)
 	return a.decision()
 }
 
@@ -365,7 +373,9 @@ func (a *Arbiter) Next() time.Time {
 	}
 	for _, l := range a.leases {
 		if l.State == Held {
-			at(l.Expires)
+			if !a.quiet {
+				at(l.Expires)
+			}
 		} else {
 			at(l.Deadline)
 			at(l.Deadline.Add(1)) // a deadline has passed after it

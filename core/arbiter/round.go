@@ -425,6 +425,22 @@ func (a *Arbiter) renew(l *Lease, length time.Duration) {
 	a.changed.Leases = append(a.changed.Leases, l)
 }
 
+// renewInSilence renews leases that ran out while no job wanted GPUs, as of then:
+// so a host need not ask only for that.
+func (a *Arbiter) renewInSilence() {
+	if !a.quiet {
+		return
+	}
+	now := a.now
+	for _, l := range a.live(a.runOut) {
+		for l.Expires.Before(now) {
+			a.now = l.Expires
+			a.renew(l, a.cfg.Lease)
+		}
+	}
+	a.now = now
+}
+
 // list returns the jobs in the order in which an app starts them.
 func (a *Arbiter) list() []*Job {
 	if a.queue == nil {

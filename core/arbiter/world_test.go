@@ -19,18 +19,19 @@ import (
 // obeys reclaims, and shows the arbiter a snapshot every tick. It checks the
 // promises that hold at every step.
 type world struct {
-	cfg     Config
-	begin   time.Time
-	now     time.Time
-	tick    time.Duration
-	arb     *Arbiter
-	nodes   []*cluster.Node
-	jobs    []*simJob
-	log     []string
-	fail    func(format string, args ...any)
-	deaf    bool // the host starts nothing
-	slow    bool // a job's GPUs are free a tick before it has ended for good
-	decided func(*Decision)
+	cfg      Config
+	begin    time.Time
+	now      time.Time
+	tick     time.Duration
+	arb      *Arbiter
+	nodes    []*cluster.Node
+	jobs     []*simJob
+	log      []string
+	fail     func(format string, args ...any)
+	deaf     bool           // the host starts nothing
+	renewals map[uint64]int // said so far, by lease
+	slow     bool           // a job's GPUs are free a tick before it has ended for good
+	decided  func(*Decision)
 }
 
 type simJob struct {
@@ -42,7 +43,7 @@ type simJob struct {
 
 func newWorld(fail func(string, ...any)) *world {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	w := &world{cfg: Defaults(), begin: begin, now: begin, tick: 5 * time.Second, fail: fail}
+	w := &world{cfg: Defaults(), begin: begin, now: begin, tick: 5 * time.Second, fail: fail, renewals: map[uint64]int{}}
 	w.cfg.Settle, w.cfg.Restart = 0, time.Minute
 	return w
 }
@@ -160,7 +161,8 @@ func (w *world) tell(d *Decision) {
 		case Granted:
 			w.say("%s: job %s wins %s for %s", l.App, l.Job, on, l.Length.Round(time.Second))
 		case Held:
-			if l.Renewals > 0 && l.Expires.Equal(w.now.Add(l.Length)) {
+			if l.Renewals > w.renewals[l.ID] {
+				w.renewals[l.ID] = l.Renewals
 				w.say("%s: job %s keeps %s for %s", l.App, l.Job, on, l.Length.Round(time.Second))
 			} else if l.Round == 0 {
 				w.say("%s: job %s is adopted on %s", l.App, l.Job, on)

@@ -5,6 +5,7 @@ package auction
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"themis/core/cluster"
 )
@@ -143,14 +144,7 @@ type Space struct {
 // the same name only the first counts.
 func NewSpace(nodes []Node) *Space {
 	s := &Space{index: make(map[string]int32, len(nodes)), scopes: map[*Scope][]bool{}}
-	sorted := slices.Clone(nodes)
-	content := rackContents(sorted)
-	slices.SortStableFunc(sorted, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(content[a.Rack], content[b.Rack]), cmp.Compare(a.Rack, b.Rack),
-			cmp.Compare(signature(&a), signature(&b)), cmp.Compare(a.Name, b.Name))
-	})
-	for i := range sorted {
-		n := &sorted[i]
+	for _, n := range ordered(nodes) {
 		if _, ok := s.index[n.Name]; ok {
 			continue
 		}
@@ -203,20 +197,51 @@ func signature(n *Node) string {
 	return string(b)
 }
 
-// rackContents orders racks by what their nodes have.
-func rackContents(nodes []Node) map[string]string {
-	parts := map[string][]string{}
-	for i := range nodes {
-		parts[nodes[i].Rack] = append(parts[nodes[i].Rack], signature(&nodes[i]))
+// ordered are the nodes by what their racks have, then by what they have
+// themselves; names decide only between equal ones.
+func ordered(nodes []Node) []*Node {
+	type keyed struct {
+		node     *Node
+		has      string
+		rank     int32 // of its rack
+		position int
 	}
-	out := make(map[string]string, len(parts))
-	for r, p := range parts {
-		slices.Sort(p)
-		var all []byte
-		for _, s := range p {
-			all = append(all, s...)
+	all := make([]keyed, len(nodes))
+	racks := map[string][]string{}
+	for i := range nodes {
+		all[i] = keyed{node: &nodes[i], has: signature(&nodes[i]), position: i}
+		racks[nodes[i].Rack] = append(racks[nodes[i].Rack], all[i].has)
+	}
+	names := make([]string, 0, len(racks))
+	content := make(map[string]string, len(racks))
+	for r, parts := range racks {
+		slices.Sort(parts)
+		content[r] = strings.Join(parts, "")
+		names = append(names, r)
+	}
+	slices.SortFunc(names, func(x, y string) int { return cmp.Or(cmp.Compare(content[x], content[y]), cmp.Compare(x, y)) })
+	rank := make(map[string]int32, len(names))
+	for i, r := range names {
+		rank[r] = int32(i)
+	}
+	for i := range all {
+		all[i].rank = rank[all[i].node.Rack]
+	}
+	slices.SortFunc(all, func(x, y keyed) int {
+		if x.rank != y.rank {
+			return cmp.Compare(x.rank, y.rank)
 		}
-		out[r] = string(all)
+		if c := strings.Compare(x.has, y.has); c != 0 {
+			return c
+		}
+		if c := strings.Compare(x.node.Name, y.node.Name); c != 0 {
+			return c
+		}
+		return cmp.Compare(x.position, y.position)
+	})
+	out := make([]*Node, len(all))
+	for i := range all {
+		out[i] = all[i].node
 	}
 	return out
 }

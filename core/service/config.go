@@ -74,7 +74,8 @@ type HostConfig struct {
 // ServeConfig is [serve].
 type ServeConfig struct {
 	Socket string `toml:"socket"`
-	Log    string `toml:"log"` // error, info or debug
+	Log    string `toml:"log"`    // error, info or debug
+	Record string `toml:"record"` // file for themis sim replay; "": off
 }
 
 // Duration is a time.Duration that TOML writes with its unit, as "10m".
@@ -190,6 +191,8 @@ func (c *Config) checks() []check {
 		{"host.fallback_after", c.Host.FallbackAfter >= 3*c.Host.Tick, fmt.Sprintf(`is %q: it must be at least three times host.tick`, time.Duration(c.Host.FallbackAfter))},
 		{"serve.socket", c.Serve.Socket == "" || filepath.IsAbs(c.Serve.Socket) && len(c.Serve.Socket) < 108,
 			fmt.Sprintf("is %q: it must be an absolute path of fewer than 108 bytes", c.Serve.Socket)},
+		{"serve.record", c.Serve.Record == "" || filepath.IsAbs(c.Serve.Record),
+			fmt.Sprintf(`is %q: it must be an absolute path, or "" for no recording`, c.Serve.Record)},
 		{"serve.log", c.Serve.Log == "error" || c.Serve.Log == "info" || c.Serve.Log == "debug", fmt.Sprintf(`is %q: it must be "error", "info" or "debug"`, c.Serve.Log)},
 	}
 }

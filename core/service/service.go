@@ -30,6 +30,7 @@ type Service struct {
 	led   *ledger.Ledger
 	path  string
 	log   func(string, ...any) // errors, once each
+	rec   *recorder            // nil: off
 
 	mu      sync.Mutex
 	arb     *arbiter.Arbiter // nil after a failed write: read anew from the ledger
@@ -57,18 +58,20 @@ func Open(cfg Config, dir string, owner uint32, log func(string, ...any)) (*Serv
 	}
 	now := time.Now()
 	s := &Service{cfg: cfg, owner: owner, led: led, path: filepath.Join(dir, "ledger.db"), log: log,
-		start: now, seq: uint64(now.UnixNano())}
+		start: now, seq: uint64(now.UnixNano()), rec: newRecorder(cfg.Serve.Record, recordMost, log)}
 	if err := s.load(); err != nil {
-		led.Close()
+		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// Close closes the ledger.
+// Close closes the ledger and the recording.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.rec.close()
+	s.rec = nil
 	return s.led.Close()
 }
 
@@ -88,6 +91,7 @@ func (s *Service) load() error {
 	for _, j := range past {
 		s.arb.Remember(j)
 	}
+	s.rec.begin(s.cfg.Arbiter(), now, !saved.Fluid.IsZero() || len(past) > 0)
 	return nil
 }
 
@@ -116,6 +120,7 @@ func (s *Service) Observe(_ context.Context, in *pb.Snapshot) (*pb.Directives, e
 		s.log("%v", err)
 		return nil, err
 	}
+	s.rec.step(s.arb.Now(), s.snap, &d)
 	s.note(in, step, time.Since(begin))
 	return s.announce(directivesOf(&d, &s.cfg))
 }

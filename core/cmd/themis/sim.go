@@ -82,7 +82,7 @@ func newSim(a *app) *cobra.Command {
 	f.register(c)
 	c.Flags().StringVar(&out, "html", "", "write a report with charts to this `FILE`")
 	c.Flags().StringVar(&baseline, "baseline", "", "the policy that the report compares with (default: the first that is not themis)")
-	c.AddCommand(newSweep(a))
+	c.AddCommand(newSweep(a), newReplay(a))
 	return c
 }
 

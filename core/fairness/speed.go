@@ -15,6 +15,9 @@ var models = map[string][]float64{
 	"alexnet":    {1, .80, .64, .64},
 	"inception3": {1, .98, .96, .96}, "inception4": {1, .98, .96, .96}, "googlenet": {1, .98, .96, .96},
 	"resnet50": {1, .98, .96, .96}, "resnet101": {1, .98, .96, .96}, "resnet152": {1, .98, .96, .96},
+	// Gavel's measurements on V100: median over batch sizes and 2 to 8 GPUs of the
+	// throughput of GPUs spread over machines to that within one.
+	"lm": {1, 1, .23, .23}, "resnet18": {1, 1, .38, .38}, "transformer": {1, 1, .54, .54},
 	"network": {1, .9, .7, .5}, "compute": {1, 1, .98, .96},
 }
 

@@ -58,6 +58,7 @@ bench: build ## measurements, also beside other solvers; results in build/bench
 	@mkdir -p $(BUILD)/bench
 	$(GO) test -run xxx -bench Round -count 6 ./core/auction | tee $(BUILD)/bench/rounds.txt
 	$(GO) run ./tests/bench/rounds -out $(BUILD)/bench
+	$(GO) run ./tests/bench/sim -out $(BUILD)/bench
 	$(GO) run ./tests/bench -out $(BUILD)/bench
 
 soak: build ## the long ones: 1,000 kills of the core, 20,000 random histories, fuzzing

@@ -74,10 +74,9 @@ func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 	return must
 }
 
-const (
-	latestShare = 1    // of the GPUs, as gangs do not pack without loss
-	latestStep  = 0.25 // references so many horizons apart count as one, the earlier
-)
+// latestStep is how many horizons apart references may be and count as one, the
+// earlier.
+const latestStep = 0.25
 
 // deadline is when the app should have ended.
 func (a *Arbiter) deadline(app *App) time.Time {

@@ -44,14 +44,12 @@ type market struct {
 }
 
 func (a *Arbiter) market(expired map[*Lease]bool) *market {
-	m := &market{held: expired, byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{}, owner: map[string]string{}, owing: map[string]float64{}, owedTo: map[string]bool{}, moving: map[string]*Lease{}, mustGroup: map[string]bool{},
-		placed: map[string]auction.Placement{}, length: map[string]time.Duration{}}
-	offer := a.offer(expired)
-	m.biggest = a.biggest()
-	m.space, m.offered, m.lease = auction.NewSpace(offer), offer, a.cfg.Lease
+	offer, rates := a.offer(expired), a.fluid.Rates()
+	m := &market{offered: offer, space: auction.NewSpace(offer), held: expired, rates: rates, lease: a.cfg.Lease, biggest: a.biggest(),
+		byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{}, owner: map[string]string{},
+		placed: map[string]auction.Placement{}, length: map[string]time.Duration{}, mustGroup: map[string]bool{},
+		owedTo: map[string]bool{}, owing: map[string]float64{}, moving: map[string]*Lease{}}
 	free := m.space.Free()
-	rates := a.fluid.Rates()
-	m.rates = rates
 	byApp := m.renewals(a)
 	waiting, siblings := map[*App][]*Job{}, a.whole()
 	for _, j := range a.list() {

@@ -78,14 +78,10 @@ func (r *run) parts(end time.Duration, gpus int) []float64 {
 		if i+1 < len(r.busy) {
 			until = min(end, r.busy[i+1].at)
 		}
-		for from := float64(s.at); from < float64(until); {
-			k := min(int(from/part), busyParts-1)
-			to := min(float64(k+1)*part, float64(until))
-			if to <= from {
-				to = float64(until)
-			}
-			out[k] += (to - from) / part * float64(s.gpus) / float64(gpus)
-			from = to
+		from, to := float64(s.at), float64(until)
+		for k := min(int(from/part), busyParts-1); k < busyParts && float64(k)*part < to; k++ {
+			in := min(to, float64(k+1)*part) - max(from, float64(k)*part)
+			out[k] += max(in, 0) / part * float64(s.gpus) / float64(gpus)
 		}
 	}
 	return out

@@ -52,6 +52,15 @@ func TestThemisKeepsReferences(t *testing.T) {
 				if err != nil || res.Unfinished > 0 {
 					t.Fatalf("%s: %v, %d jobs unfinished", name, err, res.Unfinished)
 				}
+				var busy float64
+				for _, b := range res.Busy {
+					if busy += b / float64(len(res.Busy)); b < 0 || b > 1.000001 {
+						t.Errorf("%s: %.3f of the GPUs in use", name, b)
+					}
+				}
+				if d := busy - res.Utilisation; d > 1e-6 || d < -1e-6 {
+					t.Errorf("%s: %.6f of the GPUs in use over time, %.6f in all", name, busy, res.Utilisation)
+				}
 				if name == "themis" {
 					ours = append(ours, res.Rho["reference"].Max)
 				} else {

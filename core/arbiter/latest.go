@@ -14,7 +14,8 @@ import (
 // two references the apps that end after both share the GPUs, the longest job
 // first, none with more than it can use. What does not fit after the horizon must
 // be done before it. Apps with slack can be served in any order as long as these
-// jobs run. The value is when a job has to start, in seconds from now, at the latest.
+// jobs run. Jobs of several sizes and such as take less than a lease only bid. The
+// value is when a job has to start, in seconds from now, at the latest.
 func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 	var items []lateJob
 	must := map[*Job]float64{}
@@ -64,8 +65,8 @@ func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 		active = slices.DeleteFunc(active, func(it lateJob) bool { return it.left < 1e-6 })
 	}
 	for _, it := range active {
-		if it.job.Shape.NodesMax > max(it.job.Shape.NodesMin, 1) {
-			continue // how many nodes it gets is for its bid to say
+		if it.job.Shape.NodesMax > max(it.job.Shape.NodesMin, 1) || it.job.Estimate.Total < a.cfg.Lease {
+			continue // how many nodes it gets is for its bid to say; one lease is all it takes
 		}
 		if at := min(first-it.left/max(it.width, 1e-9), it.end-it.all/max(it.width, 1e-9)); at < a.cfg.Lease.Seconds()*owedBy {
 			must[it.job] = at

@@ -22,7 +22,7 @@ func TestConfigRefusals(t *testing.T) {
 		"[host]\ntick = \"1ms\"\n":                                `line 2: host.tick is "1ms"`,
 		"[host]\nfallback_after = \"1s\"\n":                       `line 2: host.fallback_after is "1s"`,
 		"[serve]\nsocket = \"rel/path\"\n":                        `line 2: serve.socket is "rel/path"`,
-		"[serve]\nrecord = \"run.jsonl\"\n": `line 2: serve.record is "run.jsonl": it must be an absolute path`,
+		"[serve]\nrecord = \"run.jsonl\"\n":                       `line 2: serve.record is "run.jsonl": it must be an absolute path`,
 		"[auction\nf=1":                                           "line 2:",
 		"[nonsense]\nx = 1\n":                                     "unknown key nonsense",
 		"[auction]\nf = \"much\"\n":                               "line 2: auction.f must not be a string; want a float",

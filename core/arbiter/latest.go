@@ -115,7 +115,7 @@ func levelOf(jobs []lateJob, room, span float64) float64 {
 	for k := range jobs {
 		hi = max(hi, jobs[k].left/max(jobs[k].width, 1e-9))
 	}
-	for hi-lo > levelStep {
+	for hi-lo > span*levelStep {
 		if mid := (lo + hi) / 2; used(mid) > room {
 			lo = mid
 		} else {
@@ -125,8 +125,8 @@ func levelOf(jobs []lateJob, room, span float64) float64 {
 	return hi
 }
 
-// levelStep is how exact a level is, in seconds.
-const levelStep = 1.0
+// levelStep is how exact a level is, as a part of the span.
+const levelStep = 1e-4
 
 // owedBy is the part of a lease within which a job must start to be owed GPUs.
-const owedBy = 0.99
+const owedBy = 0.9

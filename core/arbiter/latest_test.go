@@ -31,7 +31,7 @@ func TestLevelIsLowest(t *testing.T) {
 		if used(level) > room*(1+1e-9) {
 			t.Fatalf("level %.1f takes %.1f GPU-s of %.1f", level, used(level), room)
 		}
-		if lower := level - 2*levelStep; lower > 0 && used(lower) <= room {
+		if lower := level - 2*levelStep*span; lower > 0 && used(lower) <= room {
 			t.Fatalf("level %.1f, yet there is room for %.1f", level, lower)
 		}
 	})

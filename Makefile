@@ -22,7 +22,7 @@ export CGO_ENABLED := 1
 SLURM_PLUGIN_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard /usr/lib/*/slurm-wlm/select_cons_tres.so /usr/lib/*/slurm/select_cons_tres.so /usr/lib64/slurm/select_cons_tres.so))))
 PLUGINS := select_themis.so priority_themis.so job_submit_themis.so libthemis_slurmctld.so
 
-.PHONY: help prepare build core shim plugins demo test test-slurm bench soak proto install uninstall clean
+.PHONY: help prepare build core shim plugins demo test test-slurm bench results soak proto install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,11 @@ bench: build ## measurements, also beside other solvers; results in build/bench
 	$(GO) run ./tests/bench/rounds -out $(BUILD)/bench
 	$(GO) run ./tests/bench/sim -out $(BUILD)/bench
 	$(GO) run ./tests/bench -out $(BUILD)/bench
+
+# The page is made from runs alone; it needs no build.
+results: ## docs/results.md anew, from runs; TRACES=DIR is where the traces are
+	@test -n "$(TRACES)" || { echo "TRACES is not set" >&2; echo "hint: make results TRACES=DIR, where DIR has themis/ and shockwave/ with the traces" >&2; exit 1; }
+	$(GO) run ./tests/results -traces "$(TRACES)" -out docs/results.md
 
 soak: build ## the long ones: 1,000 kills of the core, 20,000 random histories, fuzzing
 	THEMIS_KILLS=1000 $(GO) test -tags e2e -count=1 -timeout 3h -run TestCoreKilled -v ./tests

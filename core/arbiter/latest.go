@@ -14,8 +14,8 @@ import (
 // two references the apps that end after both share the GPUs, the longest job
 // first, none with more than it can use. What does not fit after the horizon must
 // be done before it. Apps with slack can be served in any order as long as these
-// jobs run. Jobs of several sizes and such as take less than a lease only bid. The
-// value is when a job has to start, in seconds from now, at the latest.
+// jobs run. Jobs of several sizes only bid, and so do all if none of these takes
+// longer than a lease, as then the next auction comes soon enough. The value is when a job has to start, in seconds from now, at the latest.
 func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 	var items []lateJob
 	must := map[*Job]float64{}
@@ -42,7 +42,7 @@ func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 	}
 	slices.SortStableFunc(items, func(x, y lateJob) int { return cmp.Compare(y.end, x.end) })
 	gpus := float64(a.gpus())
-	first := horizon.Seconds()
+	first, long := horizon.Seconds(), false
 	var active []lateJob
 	for i := 0; i < len(items); {
 		at := items[i].end
@@ -65,12 +65,16 @@ func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 		active = slices.DeleteFunc(active, func(it lateJob) bool { return it.left < 1e-6 })
 	}
 	for _, it := range active {
-		if it.job.Shape.NodesMax > max(it.job.Shape.NodesMin, 1) || it.job.Estimate.Total < a.cfg.Lease {
-			continue // how many nodes it gets is for its bid to say; one lease is all it takes
+		if it.job.Shape.NodesMax > max(it.job.Shape.NodesMin, 1) {
+			continue // how many nodes it gets is for its bid to say
 		}
 		if at := min(first-it.left/max(it.width, 1e-9), it.end-it.all/max(it.width, 1e-9)); at < a.cfg.Lease.Seconds()*owedBy {
 			must[it.job] = at
+			long = long || it.job.Estimate.Total >= a.cfg.Lease
 		}
+	}
+	if !long {
+		return nil
 	}
 	return must
 }

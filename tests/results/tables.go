@@ -214,7 +214,7 @@ func (b *book) definitions() error {
 	var lines []string
 	for _, d := range sim.Definitions {
 		loses := lostTo(b.policies(), func(n string) float64 { return at(n).Rho[d.Name].Max })
-		lines = append(lines, fmt.Sprintf("`%s`: rho of an %s: %s. %s Better than `themis` (%s): %s.", d.Name, d.Of, d.What, why[d.Name], rho(at(ours).Rho[d.Name].Max), list(loses)))
+		lines = append(lines, fmt.Sprintf("`%s`, of each %s: %s. %s Better than `themis` (%s): %s.", d.Name, d.Of, d.What, why[d.Name], rho(at(ours).Rho[d.Name].Max), list(loses)))
 	}
 	b.points(lines...)
 	b.say("`job` keeps the formula that is given for the authors' code: C is all demand that has arrived, over R. The code itself [C] (kshiteejm/mltiply, JobStatistics.java at f69d69a) differs in more than that: it averages C over a job's life, as max(1, D/R) in whole numbers after an arrival and as D itself after an end.")

@@ -86,6 +86,13 @@ func list(all []string) string {
 	}
 }
 
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
 // ratio is 0 where there is nothing to divide by, as before the runs.
 func ratio(x, y float64) float64 {
 	if y == 0 || math.IsNaN(x/y) {

@@ -6,13 +6,13 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"themis/core/sim"
@@ -102,7 +102,7 @@ func (b *book) policies() []string {
 	return names
 }
 
-// title is a policy's, from its run.
+// titles are the policies', by name.
 func titles() map[string]string {
 	names, all := sim.Policies()
 	m := map[string]string{}
@@ -161,10 +161,10 @@ func (b *book) preface() error {
 	}
 	b.head("1. What is measured")
 	b.points(
-		"Rho is an app's (or job's) time from submission to end, over what it would be if the cluster were shared fairly. 1 is fair, less is better. Definitions differ in the second part; section 7 has them all.",
+		"Rho is an app's (or job's) time from submission to end, over what it would be if the cluster were shared fairly. 1 is fair, less is better. Definitions differ in what fair sharing would be; section 7 has them all.",
 		"**Reference** is what Themis promises: the app's time in a fluid max-min fair schedule of the same arrivals. It does not depend on the policy under test. Where no definition is named, rho is this one.",
 		"GPU-hours are those held, restarts and bad places included. The floor is the work itself. GPU-hours alone hide idle GPUs, so makespan or mean JCT (job completion time, here of apps) stands beside them.",
-		"*Elastic* jobs run on any number of GPUs up to what they ask for, as in the authors' simulator. *Rigid* jobs are gangs, as in Slurm and YARN. A restart costs a job that has run before 45 s, or nothing where it says so.",
+		"*Elastic* jobs run on any number of GPUs up to what they ask for, as in the authors' simulator. *Rigid* jobs are gangs, as in Slurm and YARN. A restart costs 45 s of a job that has run before, or nothing where it says restart 0.",
 		"f, the share of apps that stay out of an auction, is 0.8. Seed 1, except where seeds are named. Run times are known as declared, and truly, except in sections 5 and 6.",
 		"Marks of others' figures: [P] the paper's text, [C] its authors' code, [D] read off a figure by eye, [M] from memory. None was measured by us.",
 	)
@@ -184,7 +184,7 @@ func (b *book) preface() error {
 			return err
 		}
 		about := sim.Describe(d.trace, d.on, base())
-		rows = append(rows, []string{w.what, "`" + filepath.Base(traceFiles[w.trace]) + "`", fmt.Sprint(about.Apps), fmt.Sprint(about.Jobs), tenth(about.Floor), w.of})
+		rows = append(rows, []string{w.what, "`" + filepath.Base(traceFiles[w.trace]) + "`", fmt.Sprint(about.Apps), thousands(fmt.Sprint(about.Jobs)), tenth(about.Floor), w.of})
 	}
 	b.table([]string{"workload", "trace", "apps", "jobs", "floor, GPU-hours", "cluster and settings"}, rows)
 	b.say("W1 and W2 are one trace with gang sizes drawn anew (seed 1) from the paper's distributions: 1, 2 and 3 GPUs in 75%%, 23%% and 2%% of the jobs, and 1, 2, 4 and 8 in 20%%, 18%%, 60%% and 2%% [D]. " +
@@ -193,7 +193,7 @@ func (b *book) preface() error {
 	return nil
 }
 
-// unfairApps are those above 1.05 among the apps.
+// unfairApps is the share of the apps that are above 1.05.
 func unfairApps(p sim.PolicyResult) float64 { return p.Rho["reference"].Unfair }
 
 // longer is the worst rho of the apps whose time in the fluid schedule is longer
@@ -208,6 +208,26 @@ func longer(p sim.PolicyResult, lease time.Duration) (worst float64, apps int) {
 	return worst, apps
 }
 
+// unfair are the apps above 1.05, the worst first.
+func unfair(p sim.PolicyResult) (apps []sim.AppResult) {
+	for _, a := range p.PerApp {
+		if a.Rho["reference"] > 1.05 {
+			apps = append(apps, a)
+		}
+	}
+	slices.SortStableFunc(apps, func(a, b sim.AppResult) int { return cmp.Compare(b.Rho["reference"], a.Rho["reference"]) })
+	return apps
+}
+
+// fate is an app's rho and its time in the fluid schedule.
+func fate(a sim.AppResult) string {
+	fair := fmt.Sprintf("%.1f h", a.Ref-a.Submit)
+	if a.Ref-a.Submit < 1 {
+		fair = fmt.Sprintf("%.0f min", 60*(a.Ref-a.Submit))
+	}
+	return fmt.Sprintf("%s (fair time %s, %s)", rho(a.Rho["reference"]), fair, plural(a.Jobs, "job"))
+}
+
 // lostTo are the policies that are better than ours by a hundredth or more.
 func lostTo(names []string, value func(name string) float64) []string {
 	var out []string
@@ -215,14 +235,6 @@ func lostTo(names []string, value func(name string) float64) []string {
 		if n != ours && value(n) < value(ours)-.005 {
 			out = append(out, "`"+n+"` ("+rho(value(n))+")")
 		}
-	}
-	return out
-}
-
-func quote(names []string) []string {
-	out := slices.Clone(names)
-	for i := range out {
-		out[i] = "`" + strings.Trim(out[i], "`") + "`"
 	}
 	return out
 }

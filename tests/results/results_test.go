@@ -36,6 +36,42 @@ func folder(t *testing.T) string {
 	return dir
 }
 
+// A stop between any two runs loses nothing: the page from the rest of them, half
+// of which were kept, is the same.
+func TestGoesOn(t *testing.T) {
+	traces, dir := folder(t), t.TempDir()
+	kept, out := filepath.Join(dir, "runs"), filepath.Join(dir, "out.md")
+	page := func() string {
+		if err := write(traces, out, kept, true, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	first := page()
+	runs, err := os.ReadFile(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for odd := range 2 {
+		var half strings.Builder
+		for i, line := range strings.SplitAfter(string(runs), "\n") {
+			if i%2 == odd {
+				half.WriteString(line)
+			}
+		}
+		if err := os.WriteFile(kept, []byte(half.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if page() != first {
+			t.Errorf("the page differs if half of the runs were kept")
+		}
+	}
+}
+
 // The page can be made, has all its figures, and is the same again, also from
 // runs that were kept.
 func TestQuickPage(t *testing.T) {

@@ -4,8 +4,11 @@ package arbiter
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
+
+	"themis/core/auction"
 )
 
 // musts are the jobs that cannot wait: those with work before the horizon in
@@ -134,3 +137,117 @@ const levelStep = 1e-4
 
 // owedBy is the part of a lease within which a job must start to be owed GPUs.
 const owedBy = 0.9
+
+// urgentFirst puts the jobs that must not wait before all others of their app. If
+// the app has a rule of its own, it is the first by that rule that do not wait;
+// jobs that start together are in no such order (divide).
+func (m *market) urgentFirst(gangs []auction.Gang) {
+	rule, together, n := false, false, 0
+	at := math.Inf(1)
+	for i := range gangs {
+		j := m.byJob[gangs[i].ID]
+		rule, together = rule || j.Hint.Order != "", together || j.Gang != ""
+		if s, ok := m.must[j]; ok {
+			n, at = n+1, min(at, s)
+		}
+	}
+	if rule && !together && n > 0 {
+		for i := range gangs {
+			delete(m.must, m.byJob[gangs[i].ID])
+			if i < n {
+				m.must[m.byJob[gangs[i].ID]] = at
+			}
+		}
+	}
+	slices.SortStableFunc(gangs, func(x, y auction.Gang) int {
+		return cmp.Compare(m.later(&x), m.later(&y))
+	})
+}
+
+// later is 0 for a job that must not wait: its app could not end by its
+// reference if it did. Of jobs that start together none must wait if one must not.
+func (m *market) later(g *auction.Gang) int {
+	if _, ok := m.must[m.byJob[g.ID]]; ok || m.mustGroup[g.Group] {
+		return 0
+	}
+	return 1
+}
+
+// sooner compares two bids by which is served first: with a job that must not wait,
+// and of these the one whose app should end first; else by whose turn it is.
+func (a *Arbiter) sooner(m *market, x, y *auction.Bid) int {
+	p, q := a.apps[x.App], a.apps[y.App]
+	critical := m.critical(x) > 0
+	switch {
+	case critical != (m.critical(y) > 0):
+		if critical {
+			return -1
+		}
+		return 1
+	case critical:
+		return cmp.Or(a.deadline(p).Compare(a.deadline(q)), a.turn(p, q))
+	}
+	return a.turn(p, q)
+}
+
+// critical is how many gangs of a bid, from its first on, must not wait.
+func (m *market) critical(b *auction.Bid) int {
+	n := 0
+	for n < len(b.Gangs) && m.later(&b.Gangs[n]) == 0 {
+		n++
+	}
+	return n
+}
+
+// serveOwed serves the jobs that must not wait, before the auction divides the rest:
+// what an app needs now to end by its reference is not up for bids.
+func (m *market) serveOwed(a *Arbiter) {
+	for _, last := range []bool{true, false} {
+		for i := range m.bids {
+			b := &m.bids[i]
+			for k, n := 0, m.critical(b); k < n; {
+				group := b.Gangs[k : k+groupLen(b.Gangs, k)]
+				k += len(group)
+				if nearlyDone := m.must[m.byJob[group[0].ID]] < 0; nearlyDone != last {
+					continue
+				}
+				m.giveOwed(b, group)
+			}
+		}
+	}
+	for i := range m.bids {
+		for k := range m.critical(&m.bids[i]) {
+			g := m.bids[i].Gangs[k] // a copy
+			if _, ok := m.placed[g.ID]; ok || !m.keepTogether(m.byJob[g.ID]) {
+				continue
+			}
+			g.Shape = m.byJob[g.ID].Shape
+			m.giveOwed(&m.bids[i], []auction.Gang{g})
+		}
+	}
+	slices.SortStableFunc(m.bids, func(x, y auction.Bid) int { return a.turn(a.apps[x.App], a.apps[y.App]) })
+}
+
+func (m *market) giveOwed(b *auction.Bid, group []auction.Gang) {
+	for _, p := range m.space.PlaceAll(group) {
+		m.placed[p.Gang], m.length[p.Gang] = p, m.lease
+		m.owing[b.App] += p.Rate
+		m.owedTo[p.Gang] = true
+		if p.Gang == group[0].ID {
+			m.owed = append(m.owed, group)
+		}
+	}
+}
+
+// open is the bid less what it was owed.
+func (m *market) open(b auction.Bid) auction.Bid {
+	b.Base += m.owing[b.App]
+	var left []auction.Gang
+	for _, g := range b.Gangs {
+		if _, ok := m.placed[g.ID]; !ok {
+			left = append(left, g)
+		}
+	}
+	b.Gangs = left
+	return b
+}

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"themis/core/auction"
 	"themis/core/cluster"
 )
 
@@ -64,4 +65,24 @@ func TestMustsAlone(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Jobs that start together stay together, whatever rule their app has.
+func TestUrgentGroupsStayTogether(t *testing.T) {
+	m := &market{byJob: map[string]*Job{}, must: map[*Job]float64{}, mustGroup: map[string]bool{}}
+	var gangs []auction.Gang
+	for _, id := range []string{"a1", "a2", "b"} {
+		j := &Job{}
+		j.ID, j.Hint.Order = id, "long"
+		if id != "b" {
+			j.Gang = "a"
+		}
+		m.byJob[id] = j
+		gangs = append(gangs, auction.Gang{ID: id, Group: j.Gang})
+	}
+	m.must[m.byJob["b"]] = 5
+	m.urgentFirst(gangs)
+	if got := gangs[0].ID + gangs[1].ID + gangs[2].ID; got != "ba1a2" {
+		t.Errorf("in the order %s", got)
+	}
 }

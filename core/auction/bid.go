@@ -98,13 +98,16 @@ func (m *model) ready(b *Bid) *bidder {
 	return d
 }
 
-// read makes a gang's spec; gangs in a row that ask for the same share one kind.
+// read makes a gang's spec; gangs in a row that ask for the same and use it alike
+// share one kind.
 func (m *model) read(before []spec, g *Gang) spec {
 	if n := len(before); n > 0 && len(g.Required)+len(g.Held) == 0 {
 		if last := &before[n-1]; last.g.Shape == g.Shape && last.g.Scope == g.Scope && len(last.g.Required)+len(last.g.Held) == 0 {
 			sp := *last
 			sp.g = g
-			return sp
+			if m.space.mold(&sp); sp.grows == last.grows {
+				return sp
+			}
 		}
 	}
 	sp := m.space.read(g)

@@ -56,6 +56,8 @@ func TestOnceWrong(t *testing.T) {
 			}
 		}), []Bid{app(0, Gang{Shape: cluster.Shape{NodesMin: 2, NodesMax: 2, GPUsPerNode: 2}, Rate: speed(1, 1, 1, .3)},
 			Gang{Shape: cluster.Shape{NodesMin: 2, NodesMax: 2, GPUsPerNode: 2}, Rate: speed(1, 1, 1, .3), Held: []cluster.Share{{Node: "n2", GPUs: 2}, {Node: "n3", GPUs: 2}}})}, "a0:8"},
+		{"gangs of one shape, only one of which gains by a second node", with(plain(3, 2), func(i int, n *Node) { n.Rack = []string{"r", "r", ""}[i] }), []Bid{
+			app(0, Gang{Shape: cluster.Shape{NodesMin: 1, NodesMax: 2, GPUsPerNode: 2, CPUs: 1}}, Gang{Shape: cluster.Shape{NodesMin: 1, NodesMax: 2, GPUsPerNode: 2, CPUs: 1}, Rate: speed(1, 1, .8, .5)})}, "a0:6"},
 		{"a gang of two nodes grows by one", plain(4, 2), []Bid{app(0, Gang{Shape: scaling, Rate: speed(1, 1, 1, 1)})}, "a0:6"},
 		{"nodes that running jobs hold are no twins when half used", with(plain(2, 4), func(_ int, n *Node) { n.Real = 0 }), []Bid{
 			app(0, Gang{Shape: one(3)}), app(1, Gang{Shape: one(2)}), app(2, Gang{Shape: one(2)})}, "a0:3 a1:2 a2:2"},

@@ -326,11 +326,17 @@ func (s *Space) read(g *Gang) spec {
 		sp.held = append(sp.held, share{i, h.GPUs})
 		sp.never = sp.never || !ok
 	}
-	if sh := &g.Shape; !sp.never && sh.GPUsPerNode > 0 && len(g.Held) == 0 && sh.NodesMax != max(sh.NodesMin, 1) {
-		sp.grows = s.grows(&sp)
+	s.mold(&sp)
+	return sp
+}
+
+// mold sets how a gang uses more nodes than it needs. It depends on the gang's
+// speed as well as on its shape.
+func (s *Space) mold(sp *spec) {
+	if sh := &sp.sh; !sp.never && sh.GPUsPerNode > 0 && len(sp.held) == 0 && sh.NodesMax != max(sh.NodesMin, 1) {
+		sp.grows = s.grows(sp)
 		sp.spills = sh.CPUs > 0 && !sp.grows
 	}
-	return sp
 }
 
 // grows says whether a gang fits on as few nodes as it asks for and is faster on

@@ -18,7 +18,8 @@ import (
 // first, none with more than it can use. What does not fit after the horizon must
 // be done before it. Apps with slack can be served in any order as long as these
 // jobs run. Jobs of several sizes only bid, and so do all if none of these takes
-// longer than a lease, as then the next auction comes soon enough. The value is when a job has to start, in seconds from now, at the latest.
+// longer than a lease, as then the next auction comes soon enough. The value is
+// when a job has to start at the latest, in seconds from now, or nearlyDone.
 func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 	var items []lateJob
 	must := map[*Job]float64{}
@@ -35,7 +36,7 @@ func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 				continue
 			}
 			if l := j.Lease; l != nil && l.State == Held && j.Estimate.Total-j.Attained < a.cfg.Lease {
-				must[j] = -1 // nearly done: to stop it would cost more than it frees
+				must[j] = nearlyDone // to stop it would cost more than it frees
 				continue
 			}
 			n := float64(j.Shape.Count())
@@ -81,6 +82,9 @@ func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 	}
 	return must
 }
+
+// nearlyDone marks a running job that ends within a lease: it comes first.
+var nearlyDone = math.Inf(-1)
 
 // latestStep is how many horizons apart references may be and count as one, the
 // earlier.
@@ -138,30 +142,48 @@ const levelStep = 1e-4
 // owedBy is the part of a lease within which a job must start to be owed GPUs.
 const owedBy = 0.9
 
-// urgentFirst puts the jobs that must not wait before all others of their app. If
-// the app has a rule of its own, it is the first by that rule that do not wait;
-// jobs that start together are in no such order (divide).
+// urgentFirst puts the jobs that must not wait before all others of their app,
+// those first that must start first. If the app has another rule than the longest
+// first, it is the first by that rule that do not wait. Jobs that start together
+// stay in the order that they have (divide).
 func (m *market) urgentFirst(gangs []auction.Gang) {
 	rule, together, n := false, false, 0
 	at := math.Inf(1)
 	for i := range gangs {
 		j := m.byJob[gangs[i].ID]
-		rule, together = rule || j.Hint.Order != "", together || j.Gang != ""
-		if s, ok := m.must[j]; ok {
+		rule, together = rule || j.Hint.Order != "" && j.Hint.Order != "long", together || j.Gang != ""
+		if s, ok := m.must[j]; ok && s != nearlyDone {
 			n, at = n+1, min(at, s)
 		}
 	}
 	if rule && !together && n > 0 {
 		for i := range gangs {
-			delete(m.must, m.byJob[gangs[i].ID])
-			if i < n {
-				m.must[m.byJob[gangs[i].ID]] = at
+			j := m.byJob[gangs[i].ID]
+			if m.must[j] == nearlyDone {
+				continue
 			}
+			if delete(m.must, j); n > 0 {
+				m.must[j] = at
+			}
+			n--
 		}
 	}
 	slices.SortStableFunc(gangs, func(x, y auction.Gang) int {
-		return cmp.Compare(m.later(&x), m.later(&y))
+		if c := cmp.Compare(m.later(&x), m.later(&y)); c != 0 || together {
+			return c
+		}
+		return cmp.Compare(m.startBy(&x), m.startBy(&y))
 	})
+}
+
+// startBy is when a job must start, in seconds from now. One that runs goes first
+// but for more than two restarts, as in worthMoving.
+func (m *market) startBy(g *auction.Gang) float64 {
+	j := m.byJob[g.ID]
+	if j.Lease != nil {
+		return m.must[j] - 2*m.restart.Seconds()
+	}
+	return m.must[j]
 }
 
 // later is 0 for a job that must not wait: its app could not end by its
@@ -208,7 +230,7 @@ func (m *market) serveOwed(a *Arbiter) {
 			for k, n := 0, m.critical(b); k < n; {
 				group := b.Gangs[k : k+groupLen(b.Gangs, k)]
 				k += len(group)
-				if nearlyDone := m.must[m.byJob[group[0].ID]] < 0; nearlyDone != last {
+				if (m.must[m.byJob[group[0].ID]] == nearlyDone) != last {
 					continue
 				}
 				m.giveOwed(b, group)

@@ -32,6 +32,7 @@ type market struct {
 	placed  map[string]auction.Placement
 	length  map[string]time.Duration
 	lease   time.Duration // a full one
+	restart time.Duration // what leaving its GPUs costs a job
 	biggest int           // GPUs of the largest node
 	record  *Round
 
@@ -45,7 +46,7 @@ type market struct {
 
 func (a *Arbiter) market(expired map[*Lease]bool) *market {
 	offer, rates := a.offer(expired), a.fluid.Rates()
-	m := &market{offered: offer, space: auction.NewSpace(offer), held: expired, rates: rates, lease: a.cfg.Lease, biggest: a.biggest(),
+	m := &market{offered: offer, space: auction.NewSpace(offer), held: expired, rates: rates, lease: a.cfg.Lease, restart: a.cfg.Restart, biggest: a.biggest(),
 		byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{}, owner: map[string]string{},
 		placed: map[string]auction.Placement{}, length: map[string]time.Duration{}, mustGroup: map[string]bool{},
 		owedTo: map[string]bool{}, owing: map[string]float64{}, moving: map[string]*Lease{}}
@@ -484,14 +485,19 @@ func merge(list, more []cluster.Share) []cluster.Share {
 
 // winner names an app that won GPUs on a node of the lease.
 func (m *market) winner(l *Lease) string {
+	who := "another app"
 	for _, r := range m.record.Bids {
 		for _, p := range r.Places {
 			for _, s := range l.On {
-				if p.Node == s.Node && r.App != l.App {
+				switch {
+				case p.Node != s.Node:
+				case r.App != l.App:
 					return fmt.Sprintf("%s (rho %.2f)", r.App, r.Rho)
+				default:
+					who = "another job of its app"
 				}
 			}
 		}
 	}
-	return "another app"
+	return who
 }

@@ -101,7 +101,11 @@ func (h *host) form(w *World, j *Job, id string, gpus int) cluster.Job {
 	user := cmp.Or(j.User, "user")
 	uid := fnv.New32a()
 	uid.Write([]byte(user))
-	return cluster.Job{ID: id, User: user, UID: uid.Sum32(), Account: j.Account, Name: cmp.Or(j.Name, "job"),
+	name := cmp.Or(j.Name, "job")
+	if w.Estimate == "limit" {
+		name += "-" + id // no two alike: there is no history to learn from
+	}
+	return cluster.Job{ID: id, User: user, UID: uid.Sum32(), Account: j.Account, Name: name,
 		Submit: begin.Add(w.Now), Eligible: begin.Add(w.Now), Limit: j.Limit, Requeueable: true, AnyNode: true,
 		Shape: cluster.Shape{NodesMin: 1, GPUs: gpus},
 		Hint:  cluster.Hint{App: j.App.ID, Order: "long", Checkpoint: w.Checkpoint, Model: j.Model, Place: j.Place}}

@@ -144,3 +144,34 @@ func TestStopgap(t *testing.T) {
 		t.Errorf("second ended after %s", end)
 	}
 }
+
+// What is known of run times matters: a user whose like jobs took 20 minutes of
+// their four hours goes before one with a limit of two hours, unless there is no
+// history to learn from.
+func TestEstimatesOfRun(t *testing.T) {
+	const m = time.Minute
+	tr := &trace.Trace{Name: "test"}
+	add := func(id, user string, at, limit, runtime time.Duration) {
+		tr.Jobs = append(tr.Jobs, trace.Job{ID: id, App: id, User: user, Name: "train", Submit: at, Limit: limit, Runtime: runtime, GPUs: 1})
+	}
+	for i := range 6 {
+		add(fmt.Sprint("before", i), "u", time.Duration(i)*30*m, 240*m, 20*m)
+	}
+	add("holder", "w", 200*m, 60*m, 50*m)
+	add("known", "u", 201*m, 240*m, 20*m)
+	add("unknown", "v", 201*m, 120*m, 100*m)
+	c := rack(1, 1)
+	for estimate, first := range map[string]string{"history": "known", "limit": "unknown"} {
+		res, err := Play(tr, c, Options{Lease: 300 * m, F: .8, Estimate: estimate}, "themis", TraceReferences(tr, c.GPUs()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := map[string]float64{}
+		for _, a := range res.PerApp {
+			end[a.App] = a.End
+		}
+		if got := map[bool]string{true: "known", false: "unknown"}[end["known"] < end["unknown"]]; got != first {
+			t.Errorf("%s: %s ends first, at %v", estimate, got, end)
+		}
+	}
+}

@@ -19,10 +19,15 @@ GO = $(or $(shell etc/find-go),$(error no Go from 1.21 on; run etc/install-packa
 export GOTOOLCHAIN ?= auto
 export CGO_ENABLED := 1
 
+# With a JDK, the library has the native methods that the ResourceManager calls,
+# too, and the YARN half is built.
+JDK = $(shell etc/find-jdk)
+HADOOP_JARS := $(BUILD)/yarn/lib
+
 SLURM_PLUGIN_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard /usr/lib/*/slurm-wlm/select_cons_tres.so /usr/lib/*/slurm/select_cons_tres.so /usr/lib64/slurm/select_cons_tres.so))))
 PLUGINS := select_themis.so priority_themis.so job_submit_themis.so libthemis_slurmctld.so
 
-.PHONY: help prepare build core shim plugins demo test test-slurm bench results soak proto install uninstall clean
+.PHONY: help prepare build core shim plugins yarn demo test test-slurm bench results soak proto install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +45,18 @@ core:
 
 shim:
 	@mkdir -p $(BUILD)/lib
-	$(GO) build -buildmode=c-shared -ldflags '-extldflags "-Wl,-z,nodelete"' -o $(BUILD)/lib/libthemis.so ./cgo
+	$(if $(JDK),CGO_CFLAGS="-g -O2 -I$(JDK)/include -I$(JDK)/include/linux") $(GO) build $(if $(JDK),-tags jni) \
+	  -buildmode=c-shared -ldflags '-extldflags "-Wl,-z,nodelete"' -o $(BUILD)/lib/libthemis.so ./cgo
+
+yarn: core shim $(HADOOP_JARS)/.fetched ## the ResourceManager's themis-yarn.jar, and the daemons to test it on
+	@test -n "$(JDK)" || { echo "no JDK from 17 on; run etc/install-packages" >&2; exit 1; }
+	JAVA_HOME=$(JDK) mvn -B -q -f yarn/pom.xml package
+
+# The released daemons of Hadoop, about 90 MB, once.
+$(HADOOP_JARS)/.fetched: tests/privateyarn/pom.xml
+	@rm -rf $(HADOOP_JARS)
+	JAVA_HOME=$(JDK) mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(HADOOP_JARS)
+	@touch $@
 
 plugins: shim
 	$(MAKE) -C slurm THEMIS_BIN=$(PREFIX)/bin/themis SLURM_SRC=$(BUILD)/slurm-src SLURM_BUILD=$(BUILD)/slurm-build OUT=$(BUILD)/lib
@@ -74,7 +90,7 @@ soak: build ## the long ones: 1,000 kills of the core, 20,000 random histories, 
 
 proto: ## regenerate bridge/pb after a change of themis.proto
 	@command -v protoc >/dev/null || { echo "protoc is not installed" >&2; exit 1; }
-	protoc --go_out=. --go_opt=module=themis --go-grpc_out=. --go-grpc_opt=module=themis bridge/themis.proto
+	protoc -I bridge --go_out=. --go_opt=module=themis --go-grpc_out=. --go-grpc_opt=module=themis themis.proto
 
 # install does not build, so that it can run as root on what a user built.
 install: ## put it into Slurm's folders; DESTDIR= and PREFIX=/usr as usual

@@ -1029,6 +1029,7 @@ type Grant struct {
 	Order         uint32                 `protobuf:"varint,3,opt,name=order,proto3" json:"order,omitempty"`       // 0 starts first
 	Anywhere      bool                   `protobuf:"varint,4,opt,name=anywhere,proto3" json:"anywhere,omitempty"` // any node but those listed, which are spoken for
 	Nodes         []string               `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Gpus          []uint32               `protobuf:"varint,6,rep,packed,name=gpus,proto3" json:"gpus,omitempty"` // on each of nodes; empty with anywhere
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1094,6 +1095,13 @@ func (x *Grant) GetAnywhere() bool {
 func (x *Grant) GetNodes() []string {
 	if x != nil {
 		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Grant) GetGpus() []uint32 {
+	if x != nil {
+		return x.Gpus
 	}
 	return nil
 }
@@ -1221,8 +1229,8 @@ func (x *Wait) GetWhy() string {
 
 type View struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`    // status, explain, apps, leases, rounds
-	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`      // for explain
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`    // status, explain, apps, leases, rounds, proof
+	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`      // for explain; for rounds and proof the round's number
 	Limit         uint32                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // for leases and rounds: newest N, 0 all live
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1432,13 +1440,14 @@ const file_themis_proto_rawDesc = "" +
 	"\x06grants\x18\x04 \x03(\v2\x10.themis.v1.GrantR\x06grants\x12.\n" +
 	"\breclaims\x18\x05 \x03(\v2\x12.themis.v1.ReclaimR\breclaims\x12%\n" +
 	"\x05waits\x18\x06 \x03(\v2\x0f.themis.v1.WaitR\x05waits\x12\x19\n" +
-	"\bagain_ms\x18\a \x01(\rR\aagainMs\"w\n" +
+	"\bagain_ms\x18\a \x01(\rR\aagainMs\"\x8b\x01\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x04R\x05lease\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
 	"\x05order\x18\x03 \x01(\rR\x05order\x12\x1a\n" +
 	"\banywhere\x18\x04 \x01(\bR\banywhere\x12\x14\n" +
-	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"]\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\x12\x12\n" +
+	"\x04gpus\x18\x06 \x03(\rR\x04gpus\"]\n" +
 	"\aReclaim\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x04R\x05lease\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +

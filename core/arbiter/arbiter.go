@@ -238,6 +238,7 @@ type Grant struct {
 	Order    int
 	Anywhere bool
 	Nodes    []string // or, with Anywhere, the nodes that others have
+	GPUs     []int    // on each of Nodes; none with Anywhere
 }
 
 // ReclaimOrder tells the host to warn a job or to requeue it.
@@ -449,7 +450,7 @@ func (a *Arbiter) grant(l *Lease, order int) Grant {
 	g := Grant{Lease: l.ID, Job: l.Job, Order: order, Anywhere: l.Anywhere}
 	if !l.Anywhere {
 		for _, s := range l.On {
-			g.Nodes = append(g.Nodes, s.Node)
+			g.Nodes, g.GPUs = append(g.Nodes, s.Node), append(g.GPUs, s.GPUs)
 		}
 		return g
 	}

@@ -120,7 +120,11 @@ func directivesOf(d *arbiter.Decision, c *Config) *pb.Directives {
 		FallbackAfterMs: uint32(time.Duration(c.Host.FallbackAfter).Milliseconds()),
 	}
 	for _, g := range d.Grants {
-		out.Grants = append(out.Grants, &pb.Grant{Lease: g.Lease, Job: g.Job, Order: uint32(g.Order), Anywhere: g.Anywhere, Nodes: g.Nodes})
+		grant := &pb.Grant{Lease: g.Lease, Job: g.Job, Order: uint32(g.Order), Anywhere: g.Anywhere, Nodes: g.Nodes}
+		for _, n := range g.GPUs {
+			grant.Gpus = append(grant.Gpus, uint32(n))
+		}
+		out.Grants = append(out.Grants, grant)
 	}
 	for _, r := range d.Reclaims {
 		out.Reclaims = append(out.Reclaims, &pb.Reclaim{Lease: r.Lease, Job: r.Job, Requeue: r.Requeue, Why: r.Why})

@@ -21,6 +21,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"google.golang.org/protobuf/proto"
+
 	"themis/bridge"
 	"themis/bridge/pb"
 )
@@ -79,6 +81,44 @@ func themis_observe(s *C.themis_snapshot) (rc C.int) {
 	c.Observe(snapshot(s))
 	return 0
 }
+
+//export themis_observe_message
+func themis_observe_message(message unsafe.Pointer, n C.uint32_t) (rc C.int) {
+	defer guard(&rc, nil, 0)
+	c := current()
+	s := &pb.Snapshot{}
+	if c == nil || proto.Unmarshal(C.GoBytes(message, C.int(n)), s) != nil {
+		return -1
+	}
+	c.Observe(s)
+	return 0
+}
+
+//export themis_latest_message
+func themis_latest_message(seen C.uint64_t, n *C.uint32_t) (message unsafe.Pointer) {
+	defer func() {
+		if recover() != nil {
+			message = nil
+		}
+	}()
+	c := current()
+	if c == nil {
+		return nil
+	}
+	latest := c.Latest()
+	if latest == nil || latest.Seq == uint64(seen) {
+		return nil
+	}
+	raw, err := proto.Marshal(latest)
+	if err != nil {
+		return nil
+	}
+	*n = C.uint32_t(len(raw))
+	return C.CBytes(raw)
+}
+
+//export themis_free_message
+func themis_free_message(message unsafe.Pointer) { C.free(message) }
 
 //export themis_latest
 func themis_latest(seen C.uint64_t) (d *C.themis_directives) {

@@ -207,6 +207,15 @@ int themis_observe(THEMIS_CONST themis_snapshot *snapshot);
 themis_directives *themis_latest(uint64_t seen);
 void themis_free(themis_directives *directives);
 
+/* The same two for hosts in which C structures are a burden: the snapshot comes
+ * and the directives leave as themis.v1.Snapshot and themis.v1.Directives of
+ * bridge/themis.proto, encoded. themis_observe_message returns -1, too, if the
+ * bytes are no snapshot. Job ids are any text there. What
+ * themis_latest_message returns is released with themis_free_message. */
+int themis_observe_message(THEMIS_CONST void *snapshot, uint32_t len);
+void *themis_latest_message(uint64_t seen, uint32_t *len);
+void themis_free_message(void *directives);
+
 /* themis_pulse reports the link to the core. Never fails. */
 void themis_pulse(themis_health *out);
 

@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"themis/tests/supervisor"
 )
 
 const firstUID = 60001 // of the test users
@@ -59,7 +61,7 @@ type Cluster struct {
 	host         string
 	build        string
 	stockPlugins string
-	sup          *supervisor
+	sup          *supervisor.Supervisor
 	closing      sync.Once
 	closed       error // by the first Close
 }
@@ -144,13 +146,13 @@ func start(ctx context.Context, opt Options) (c *Cluster, err error) {
 	if c.Dir, err = os.MkdirTemp("", "themis-slurm-"); err != nil {
 		return nil, err
 	}
-	if c.sup, err = startSupervisor(c.Dir); err != nil {
+	if c.sup, err = supervisor.Start(c.Dir); err != nil {
 		os.RemoveAll(c.Dir)
 		return nil, err
 	}
 	if err = c.boot(ctx); err != nil {
 		err = fmt.Errorf("%w%s", err, c.complaints())
-		c.sup.close(opt.Keep)
+		c.sup.Close(opt.Keep)
 		return nil, err
 	}
 	return c, nil
@@ -198,7 +200,7 @@ func (c *Cluster) writeFiles() error {
 	if err := c.writeNames(); err != nil {
 		return err
 	}
-	ports, err := freePorts(1 + c.opt.Nodes)
+	ports, err := supervisor.FreePorts(1 + c.opt.Nodes)
 	if err != nil {
 		return err
 	}
@@ -244,7 +246,7 @@ func (c *Cluster) startMunged(ctx context.Context) error {
 
 // daemon starts a daemon; its output goes to log/NAME.out.
 func (c *Cluster) daemon(name string, env []string, argv ...string) error {
-	return c.sup.start(name, filepath.Join(c.Dir, "log", name+".out"), joinEnv(c.Env(), env), argv...)
+	return c.sup.Start(name, filepath.Join(c.Dir, "log", name+".out"), joinEnv(c.Env(), env), argv...)
 }
 
 func (c *Cluster) launchController() error {
@@ -275,7 +277,7 @@ func (c *Cluster) StopController() error { return c.end("slurmctld", syscall.SIG
 func (c *Cluster) KillController() error { return c.end("slurmctld", syscall.SIGKILL, 5*time.Second) }
 
 // ControllerPID is slurmctld's process id, 0 while it does not run.
-func (c *Cluster) ControllerPID() int { return c.sup.pid("slurmctld") }
+func (c *Cluster) ControllerPID() int { return c.sup.PID("slurmctld") }
 
 // StartNode starts the slurmd of a node.
 func (c *Cluster) StartNode(node string) error {
@@ -288,10 +290,10 @@ func (c *Cluster) KillNode(node string) error {
 }
 
 func (c *Cluster) end(daemon string, sig syscall.Signal, timeout time.Duration) error {
-	if err := c.sup.signal(daemon, sig); err != nil {
+	if err := c.sup.Signal(daemon, sig); err != nil {
 		return err
 	}
-	if !c.sup.wait(daemon, timeout) {
+	if !c.sup.Wait(daemon, timeout) {
 		return fmt.Errorf("%s runs on %v after %v", daemon, timeout, sig)
 	}
 	return nil
@@ -304,7 +306,7 @@ func (c *Cluster) Close() error {
 		if c.ControllerPID() != 0 {
 			c.end("slurmctld", syscall.SIGTERM, 10*time.Second)
 		}
-		c.closed = c.sup.close(c.opt.Keep)
+		c.closed = c.sup.Close(c.opt.Keep)
 	})
 	return c.closed
 }
@@ -333,7 +335,7 @@ func (c *Cluster) until(ctx context.Context, what string, ready func() error, da
 			return nil
 		}
 		for _, d := range daemons {
-			status := c.sup.endedWith(d)
+			status := c.sup.EndedWith(d)
 			if status == "" {
 				continue
 			}

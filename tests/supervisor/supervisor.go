@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package privateslurm
+// Package supervisor runs the daemons of a private cluster for a test, so that
+// they end with it however it ends.
+package supervisor
 
 import (
 	"encoding/json"
@@ -20,13 +22,13 @@ import (
 
 // The daemons of a cluster are children of a supervisor: this very program,
 // started again, which does nothing but start, signal and reap them. It is
-// the subreaper of all they start (slurmstepd, jobs, a launched core), has a
+// the subreaper of all they start (jobs and a launched core among it), has a
 // session of its own so that Ctrl-C passes it by, and reads its orders from a
 // pipe that only the test process holds. When that pipe ends, however the
 // test ended, it kills every descendant and removes the cluster's folder.
 
 const (
-	supervisorEnv       = "THEMIS_PRIVATESLURM_SUPERVISOR"
+	supervisorEnv       = "THEMIS_TEST_SUPERVISOR"
 	prSetChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER, linux/prctl.h
 )
 
@@ -59,7 +61,7 @@ func init() {
 // supervise runs the supervisor of the cluster in dir until its orders end.
 func supervise(dir string) int {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0); errno != 0 {
-		fmt.Fprintln(os.Stderr, "privateslurm: become a subreaper:", errno)
+		fmt.Fprintln(os.Stderr, "supervisor: become a subreaper:", errno)
 		return 1
 	}
 	orders := make(chan order)
@@ -204,9 +206,9 @@ func descendants(root int) []int {
 	return found
 }
 
-// supervisor is the test process's end of a running supervisor. Its methods
+// Supervisor is the test process's end of a running supervisor. Its methods
 // may be called concurrently.
-type supervisor struct {
+type Supervisor struct {
 	cmd     *exec.Cmd
 	orders  io.WriteCloser
 	replies chan event
@@ -219,8 +221,9 @@ type supervisor struct {
 	ended  chan struct{}     // closed and replaced whenever a daemon ends
 }
 
-func startSupervisor(dir string) (*supervisor, error) {
-	cmd := exec.Command("/proc/self/exe", "privateslurm-supervisor", dir)
+// Start starts a supervisor whose daemons belong to the folder; Close removes it.
+func Start(dir string) (*Supervisor, error) {
+	cmd := exec.Command("/proc/self/exe", "themis-test-supervisor", dir)
 	cmd.Env = append(os.Environ(), supervisorEnv+"="+dir)
 	cmd.Dir = "/"
 	cmd.Stderr = os.Stderr
@@ -236,7 +239,7 @@ func startSupervisor(dir string) (*supervisor, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	s := &supervisor{
+	s := &Supervisor{
 		cmd: cmd, orders: in, replies: make(chan event),
 		pids: map[string]int{}, status: map[string]string{}, ended: make(chan struct{}),
 	}
@@ -244,7 +247,7 @@ func startSupervisor(dir string) (*supervisor, error) {
 	return s, nil
 }
 
-func (s *supervisor) listen(out io.Reader) {
+func (s *Supervisor) listen(out io.Reader) {
 	defer close(s.replies)
 	for in := json.NewDecoder(out); ; {
 		var e event
@@ -266,7 +269,7 @@ func (s *supervisor) listen(out io.Reader) {
 	}
 }
 
-func (s *supervisor) do(o order) (event, error) {
+func (s *Supervisor) do(o order) (event, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	if err := json.NewEncoder(s.orders).Encode(o); err != nil {
@@ -289,8 +292,8 @@ func (s *supervisor) do(o order) (event, error) {
 	return e, nil
 }
 
-// start runs argv as the daemon name; argv[0] is an absolute path.
-func (s *supervisor) start(name, log string, env []string, argv ...string) error {
+// Start runs argv as the daemon name; argv[0] is an absolute path.
+func (s *Supervisor) Start(name, log string, env []string, argv ...string) error {
 	s.mu.Lock()
 	delete(s.status, name)
 	s.mu.Unlock()
@@ -298,27 +301,27 @@ func (s *supervisor) start(name, log string, env []string, argv ...string) error
 	return err
 }
 
-func (s *supervisor) signal(name string, sig syscall.Signal) error {
+func (s *Supervisor) Signal(name string, sig syscall.Signal) error {
 	_, err := s.do(order{Op: "signal", Name: name, Signal: int(sig)})
 	return err
 }
 
-// pid is the process id of a running daemon, 0 if it does not run.
-func (s *supervisor) pid(name string) int {
+// PID is the process id of a running daemon, 0 if it does not run.
+func (s *Supervisor) PID(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pids[name]
 }
 
-// endedWith is how a daemon ended, "" while it runs or was never started.
-func (s *supervisor) endedWith(name string) string {
+// EndedWith is how a daemon ended, "" while it runs or was never started.
+func (s *Supervisor) EndedWith(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status[name]
 }
 
-// wait returns once the daemon does not run, false if that took too long.
-func (s *supervisor) wait(name string, timeout time.Duration) bool {
+// Wait returns once the daemon does not run, false if that took too long.
+func (s *Supervisor) Wait(name string, timeout time.Duration) bool {
 	late := time.After(timeout)
 	for {
 		s.mu.Lock()
@@ -336,9 +339,9 @@ func (s *supervisor) wait(name string, timeout time.Duration) bool {
 	}
 }
 
-// close ends all daemons and the supervisor, and removes the folder unless
+// Close ends all daemons and the supervisor, and removes the folder unless
 // it is to be kept.
-func (s *supervisor) close(keep bool) error {
+func (s *Supervisor) Close(keep bool) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	json.NewEncoder(s.orders).Encode(order{Op: "close", Keep: keep})

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package privateyarn starts a YARN cluster for one test: a ResourceManager and
+// some NodeManagers with fake GPUs, from the released jars, on loopback ports,
+// with all state in one temporary folder. Several clusters run side by side.
+// However the test process ends, kill -9 included, the daemons, the containers
+// and the folder go with it.
+//
+// Jars, themis-yarn.jar, libthemis.so and the themis binary come from the
+// module's build folder, or from $THEMIS_BUILD: make yarn puts them there.
+package privateyarn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"themis/tests/supervisor"
+)
+
+// Options say what cluster to start. The zero value is stock YARN with two nodes
+// of four GPUs, a queue a and a queue b with half of the cluster each, and
+// asynchronous scheduling, the default of the release.
+type Options struct {
+	Nodes     int // default 2
+	GPUs      int // per node; default 4
+	VCores    int // per node; default 16
+	MemoryMiB int // per node; default 8192
+
+	Queues     []string          // leaves below root with even shares; default a, b
+	Heartbeats bool              // schedule at node heartbeats, not asynchronously
+	Site       map[string]string // further properties of yarn-site.xml; they replace ours
+
+	Themis     bool   // with our jar
+	ThemisTOML string // text of themis.toml
+	Library    string // in place of libthemis.so; may not exist
+
+	Keep bool // leave the folder on Close
+}
+
+// Cluster is a running cluster. Its methods may be called concurrently.
+type Cluster struct {
+	Dir string // all of its files; removed by Close
+
+	opt     Options
+	build   string
+	java    string
+	ports   ports
+	sup     *supervisor.Supervisor
+	closing sync.Once
+	closed  error // by the first Close
+}
+
+type ports struct {
+	client, scheduler, tracker, admin, web int
+	nodes                                  [][4]int // address, localizer, web, collector
+}
+
+// errPortTaken tells that another process was faster.
+var errPortTaken = errors.New("a port was taken meanwhile")
+
+// Start starts a cluster and waits until all its nodes run.
+func Start(ctx context.Context, opt Options) (*Cluster, error) {
+	opt = opt.withDefaults()
+	for try := 1; ; try++ {
+		c, err := start(ctx, opt)
+		if err == nil {
+			return c, nil
+		}
+		if !errors.Is(err, errPortTaken) || try == 5 {
+			return nil, fmt.Errorf("start private yarn: %w", err)
+		}
+	}
+}
+
+// StartT is Start for a test: it ends the cluster with the test, and shows what
+// the ResourceManager said of us if the test failed.
+func StartT(t testing.TB, opt Options) *Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	c, err := Start(ctx, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("what the ResourceManager said:\n%s", c.Said())
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func (o Options) withDefaults() Options {
+	def := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
+	}
+	def(&o.Nodes, 2)
+	def(&o.GPUs, 4)
+	def(&o.VCores, 16)
+	def(&o.MemoryMiB, 8192)
+	if o.Queues == nil {
+		o.Queues = []string{"a", "b"}
+	}
+	return o
+}
+
+func start(ctx context.Context, opt Options) (c *Cluster, err error) {
+	c = &Cluster{opt: opt}
+	if c.build, err = buildDir(); err != nil {
+		return nil, err
+	}
+	if c.java, err = exec.LookPath("java"); err != nil {
+		return nil, fmt.Errorf("%w (run etc/install-packages)", err)
+	}
+	need := []string{"yarn/lib"}
+	if opt.Themis {
+		need = append(need, "bin/themis", "lib/libthemis.so", "lib/themis-yarn.jar")
+	}
+	for _, file := range need {
+		if _, err := os.Stat(filepath.Join(c.build, file)); err != nil {
+			return nil, fmt.Errorf("%w (run make yarn first)", err)
+		}
+	}
+	if c.Dir, err = os.MkdirTemp("", "themis-yarn-"); err != nil {
+		return nil, err
+	}
+	if err = os.Chmod(c.Dir, 0o755); err == nil {
+		c.sup, err = supervisor.Start(c.Dir)
+	}
+	if err != nil {
+		os.RemoveAll(c.Dir)
+		return nil, err
+	}
+	if err = c.boot(ctx); err != nil {
+		err = fmt.Errorf("%w\n%s", err, c.Said())
+		c.sup.Close(opt.Keep)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) boot(ctx context.Context) error {
+	if err := c.choosePorts(); err != nil {
+		return err
+	}
+	if err := c.writeFiles(); err != nil {
+		return err
+	}
+	if err := c.launchRM(); err != nil {
+		return err
+	}
+	for i := range c.opt.Nodes {
+		if err := c.StartNode(i); err != nil {
+			return err
+		}
+	}
+	return c.waitNodes(ctx, c.opt.Nodes)
+}
+
+func (c *Cluster) choosePorts() error {
+	all, err := supervisor.FreePorts(5 + 4*c.opt.Nodes)
+	if err != nil {
+		return err
+	}
+	c.ports = ports{client: all[0], scheduler: all[1], tracker: all[2], admin: all[3], web: all[4]}
+	for i := range c.opt.Nodes {
+		c.ports.nodes = append(c.ports.nodes, [4]int(all[5+4*i:9+4*i]))
+	}
+	return nil
+}
+
+// NodeName is what YARN and Themis call the node with this number.
+func (c *Cluster) NodeName(i int) string { return fmt.Sprintf("localhost:%d", c.ports.nodes[i][0]) }
+
+// classpath of a daemon or an application master, its configuration first.
+func (c *Cluster) classpath(conf string) string {
+	path := []string{filepath.Join(c.Dir, conf)}
+	if _, err := os.Stat(c.jar()); err == nil {
+		path = append(path, c.jar())
+	}
+	return strings.Join(append(path, filepath.Join(c.build, "yarn/lib/*")), ":")
+}
+
+func (c *Cluster) jar() string { return filepath.Join(c.build, "lib/themis-yarn.jar") }
+
+// jvm flags keep a daemon small on a shared machine.
+var jvm = []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"}
+
+func (c *Cluster) daemon(name, conf, heap, class string) error {
+	argv := append([]string{c.java, "-Xmx" + heap}, jvm...)
+	argv = append(argv, "-Dlog4j.configuration=file:"+filepath.Join(c.Dir, "conf/log4j.properties"),
+		"-cp", c.classpath(conf), class)
+	return c.sup.Start(name, c.log(name), c.env(), argv...)
+}
+
+func (c *Cluster) log(name string) string { return filepath.Join(c.Dir, "log", name+".log") }
+
+func (c *Cluster) env() []string {
+	return append(os.Environ(), "HADOOP_HOME="+c.Dir, "JAVA_HOME="+filepath.Dir(filepath.Dir(realpath(c.java))))
+}
+
+func realpath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+func (c *Cluster) launchRM() error {
+	return c.daemon("rm", "conf", "512m", "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager")
+}
+
+// StartRM starts a stopped ResourceManager and waits until it answers and its
+// nodes are back.
+func (c *Cluster) StartRM() error {
+	if err := c.launchRM(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	return c.waitNodes(ctx, c.opt.Nodes)
+}
+
+// KillRM ends the ResourceManager by SIGKILL.
+func (c *Cluster) KillRM() error { return c.end("rm", syscall.SIGKILL, 10*time.Second) }
+
+// StopRM ends the ResourceManager in order.
+func (c *Cluster) StopRM() error { return c.end("rm", syscall.SIGTERM, 60*time.Second) }
+
+// StartNode starts the NodeManager of a node.
+func (c *Cluster) StartNode(i int) error {
+	return c.daemon(node(i), node(i), "256m", "org.apache.hadoop.yarn.server.nodemanager.NodeManager")
+}
+
+// KillNode ends the NodeManager of a node by SIGKILL.
+func (c *Cluster) KillNode(i int) error { return c.end(node(i), syscall.SIGKILL, 10*time.Second) }
+
+func node(i int) string { return fmt.Sprintf("nm%d", i) }
+
+func (c *Cluster) end(daemon string, sig syscall.Signal, timeout time.Duration) error {
+	if err := c.sup.Signal(daemon, sig); err != nil {
+		return err
+	}
+	if !c.sup.Wait(daemon, timeout) {
+		return fmt.Errorf("%s runs on %v after %v", daemon, timeout, sig)
+	}
+	return nil
+}
+
+// Close kills all daemons and containers and removes the folder. It may be
+// called twice.
+func (c *Cluster) Close() error {
+	c.closing.Do(func() { c.closed = c.sup.Close(c.opt.Keep) })
+	return c.closed
+}
+
+// waitNodes returns once the ResourceManager counts so many running nodes.
+func (c *Cluster) waitNodes(ctx context.Context, n int) error {
+	daemons := []string{"rm"}
+	for i := range c.opt.Nodes {
+		daemons = append(daemons, node(i))
+	}
+	for {
+		var got struct {
+			ClusterMetrics struct {
+				ActiveNodes int `json:"activeNodes"`
+			} `json:"clusterMetrics"`
+		}
+		err := c.get(ctx, "/ws/v1/cluster/metrics", &got)
+		if err == nil && got.ClusterMetrics.ActiveNodes >= n {
+			return nil
+		}
+		for _, d := range daemons {
+			if status := c.sup.EndedWith(d); status != "" {
+				log, _ := os.ReadFile(c.log(d))
+				if strings.Contains(string(log), "Address already in use") {
+					return errPortTaken
+				}
+				return fmt.Errorf("%s ended with %s:\n%s", d, status, tail(string(log), 30))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no %d running nodes: %w", n, errors.Join(err, ctx.Err()))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// Said is what the ResourceManager logged of Themis, and its errors.
+func (c *Cluster) Said() string {
+	var said []string
+	for _, line := range strings.Split(c.RMLog(), "\n") {
+		if strings.Contains(line, ": themis: ") || strings.Contains(line, " ERROR ") || strings.Contains(line, " FATAL ") {
+			said = append(said, line)
+		}
+	}
+	return tail(strings.Join(said, "\n"), 60)
+}
+
+// RMLog is the text of the ResourceManager's log so far.
+func (c *Cluster) RMLog() string {
+	data, _ := os.ReadFile(c.log("rm"))
+	return string(data)
+}
+
+// Themis runs the themis command against the launched core.
+func (c *Cluster) Themis(args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(c.build, "bin/themis"), append(args, "--socket", filepath.Join(c.Dir, "themis/themis.sock"))...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return string(out), nil
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// buildDir is $THEMIS_BUILD, or build/ beside the nearest go.mod above.
+func buildDir() (string, error) {
+	if dir := os.Getenv("THEMIS_BUILD"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, "build"), nil
+		}
+	}
+	return "", errors.New("no go.mod above the working folder; set THEMIS_BUILD")
+}

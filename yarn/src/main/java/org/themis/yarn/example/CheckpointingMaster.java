@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package org.themis.yarn.example;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.yarn.api.protocolrecords.AllocateResponse;
+import org.apache.hadoop.yarn.api.records.Container;
+import org.apache.hadoop.yarn.api.records.ContainerExitStatus;
+import org.apache.hadoop.yarn.api.records.ContainerId;
+import org.apache.hadoop.yarn.api.records.ContainerLaunchContext;
+import org.apache.hadoop.yarn.api.records.ContainerStatus;
+import org.apache.hadoop.yarn.api.records.FinalApplicationStatus;
+import org.apache.hadoop.yarn.api.records.PreemptionContainer;
+import org.apache.hadoop.yarn.api.records.PreemptionContract;
+import org.apache.hadoop.yarn.api.records.Priority;
+import org.apache.hadoop.yarn.api.records.Resource;
+import org.apache.hadoop.yarn.api.records.ResourceInformation;
+import org.apache.hadoop.yarn.client.api.AMRMClient;
+import org.apache.hadoop.yarn.client.api.AMRMClient.ContainerRequest;
+import org.apache.hadoop.yarn.client.api.NMClient;
+import org.apache.hadoop.yarn.conf.YarnConfiguration;
+import org.apache.hadoop.yarn.exceptions.YarnException;
+
+/**
+ * An application master whose gang can be stopped and goes on later where it was: how an application
+ * lives well with leases. All it does for that is in {@link #heed} and {@link #completed}.
+ *
+ * <p>It asks for all its containers at once, starts them when it has all, lets each count seconds and
+ * save the count, and reports progress. When it is told that its containers will be reclaimed it
+ * stops them, which makes them save, and asks for all of them again.
+ *
+ * <pre>
+ * java ... CheckpointingMaster --containers 4 --gpus 1 --seconds 60 --state /shared/folder
+ * </pre>
+ *
+ * <p>With {@code --deaf} it does not listen, and what is not saved is lost. One thread.
+ */
+public final class CheckpointingMaster {
+  private static final Priority PRIORITY = Priority.newInstance(1);
+
+  private final int size;
+  private final long seconds;
+  private final long beatMs;
+  private final boolean deaf;
+  private final Path state;
+  private final Resource each;
+  private final AMRMClient<ContainerRequest> rm = AMRMClient.createAMRMClient();
+  private final NMClient nm = NMClient.createNMClient();
+  private final Map<ContainerId, Integer> ranks = new HashMap<>(); // of started containers
+  private final List<Container> landed = new ArrayList<>(); // not started yet
+  private final Set<Integer> done = new HashSet<>();
+  private final Set<ContainerId> stopped = new HashSet<>(); // by us, as we were told to
+  private boolean running; // the gang was whole and has started
+
+  private CheckpointingMaster(Map<String, String> options) {
+    size = Integer.parseInt(options.getOrDefault("containers", "1"));
+    seconds = Long.parseLong(options.getOrDefault("seconds", "10"));
+    beatMs = Long.parseLong(options.getOrDefault("heartbeat-ms", "500"));
+    deaf = options.containsKey("deaf");
+    state = Path.of(options.get("state"));
+    each = Resource.newInstance(Integer.parseInt(options.getOrDefault("memory-mb", "64")), 1);
+    int gpus = Integer.parseInt(options.getOrDefault("gpus", "0"));
+    if (gpus > 0) {
+      each.setResourceValue(ResourceInformation.GPU_URI, gpus);
+    }
+  }
+
+  /** See the class comment. */
+  public static void main(String[] args) throws Exception {
+    Map<String, String> options = new HashMap<>();
+    for (int i = 0; i < args.length; i++) {
+      String name = args[i].substring(2);
+      options.put(name, name.equals("deaf") ? "" : args[++i]);
+    }
+    new CheckpointingMaster(options).run();
+  }
+
+  private void run() throws Exception {
+    Configuration conf = new YarnConfiguration();
+    Files.createDirectories(state);
+    rm.init(conf);
+    rm.start();
+    nm.init(conf);
+    nm.start();
+    rm.registerApplicationMaster("localhost", -1, "");
+    say("registered");
+    ask(size);
+    while (done.size() < size) {
+      AllocateResponse answer = rm.allocate(progress());
+      heed(answer);
+      for (Container c : answer.getAllocatedContainers()) {
+        accept(c);
+      }
+      start();
+      for (ContainerStatus s : answer.getCompletedContainersStatuses()) {
+        completed(s);
+      }
+      Thread.sleep(beatMs);
+    }
+    say("finished");
+    rm.unregisterApplicationMaster(FinalApplicationStatus.SUCCEEDED, "", "");
+    nm.stop();
+    rm.stop();
+  }
+
+  private void ask(int containers) throws IOException {
+    for (int i = 0; i < containers; i++) {
+      rm.addContainerRequest(new ContainerRequest(each, null, null, PRIORITY));
+    }
+    say("asked for " + containers + " x " + each);
+  }
+
+  private void accept(Container c) throws IOException {
+    // The client repeats what it was asked for until it is told to stop.
+    var asked = rm.getMatchingRequests(PRIORITY, "*", each);
+    if (!asked.isEmpty() && !asked.get(0).isEmpty()) {
+      rm.removeContainerRequest(asked.get(0).iterator().next());
+    }
+    say("got " + c.getId() + " on " + c.getNodeId());
+    landed.add(c);
+  }
+
+  /** Starts what has landed: the first time only when the gang is whole. */
+  private void start() throws IOException, YarnException {
+    if (!running && ranks.size() + landed.size() + done.size() < size || landed.isEmpty()) {
+      return;
+    }
+    running = true;
+    for (Container c : landed) {
+      int rank = 0;
+      while (ranks.containsValue(rank) || done.contains(rank)) {
+        rank++;
+      }
+      if (rank >= size) { // one too many
+        rm.releaseAssignedContainer(c.getId());
+        continue;
+      }
+      ranks.put(c.getId(), rank);
+      nm.startContainer(
+          c, ContainerLaunchContext.newInstance(null, null, List.of(work(rank)), null, null, null));
+    }
+    landed.clear();
+    say("started");
+  }
+
+  /** Counts seconds from where it was, and saves the count. */
+  private String work(int rank) {
+    Path save = state.resolve("rank" + rank);
+    return ("n=$(cat SAVE 2>/dev/null || echo 0); "
+            + "while [ $n -lt "
+            + seconds
+            + " ]; do sleep 1; n=$((n+1)); echo $n > SAVE.new && mv SAVE.new SAVE; done")
+        .replace("SAVE", save.toString());
+  }
+
+  /** Gives back what will be reclaimed, while there is time to save. */
+  private void heed(AllocateResponse answer) throws IOException, YarnException {
+    if (deaf || answer.getPreemptionMessage() == null) {
+      return;
+    }
+    PreemptionContract contract = answer.getPreemptionMessage().getContract();
+    if (contract == null) {
+      return;
+    }
+    for (PreemptionContainer p : contract.getContainers()) {
+      if (ranks.containsKey(p.getId()) && stopped.add(p.getId())) {
+        say("gives back " + p.getId() + " of " + contract.getResourceRequest());
+        rm.releaseAssignedContainer(p.getId());
+      }
+    }
+  }
+
+  private void completed(ContainerStatus s) throws IOException {
+    Integer rank = ranks.remove(s.getContainerId());
+    say("ended " + s.getContainerId() + " with " + s.getExitStatus());
+    if (rank == null) {
+      landed.removeIf(c -> c.getId().equals(s.getContainerId()));
+      ask(1);
+      return;
+    }
+    boolean reclaimed =
+        stopped.remove(s.getContainerId()) || s.getExitStatus() == ContainerExitStatus.PREEMPTED;
+    if (s.getExitStatus() == ContainerExitStatus.SUCCESS) {
+      done.add(rank);
+    } else if (!reclaimed) {
+      ask(1); // it failed: again, beside the others
+    } else if (ranks.isEmpty()) {
+      running = false;
+      ask(size - done.size()); // all of it is gone: again, as a whole
+    }
+  }
+
+  private float progress() throws IOException {
+    long sum = 0;
+    for (int rank = 0; rank < size; rank++) {
+      Path save = state.resolve("rank" + rank);
+      if (Files.exists(save)) {
+        sum += Long.parseLong(Files.readString(save).trim());
+      }
+    }
+    return Math.min(1f, (float) sum / (size * seconds));
+  }
+
+  private void say(String what) throws IOException {
+    String line = Instant.now() + " " + what + "\n";
+    Files.writeString(
+        state.resolve("events"), line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+    System.out.print(line);
+  }
+}

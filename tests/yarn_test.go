@@ -5,10 +5,16 @@
 package tests
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"themis/bridge"
 	"themis/tests/privateyarn"
 )
 
@@ -19,6 +25,16 @@ func startYarn(t *testing.T, opt privateyarn.Options) *privateyarn.Cluster {
 		opt.ThemisTOML = quick
 	}
 	return privateyarn.StartT(t, opt)
+}
+
+// bothModes runs a test under asynchronous scheduling, the release's default, and
+// under scheduling at node heartbeats.
+func bothModes(t *testing.T, opt privateyarn.Options, test func(*testing.T, *privateyarn.Cluster)) {
+	for _, opt.Heartbeats = range []bool{false, true} {
+		t.Run(map[bool]string{false: "asynchronous", true: "heartbeats"}[opt.Heartbeats], func(t *testing.T) {
+			test(t, startYarn(t, opt))
+		})
+	}
 }
 
 func submit(t *testing.T, c *privateyarn.Cluster, app privateyarn.App) *privateyarn.Submitted {
@@ -41,14 +57,204 @@ func await(t *testing.T, s *privateyarn.Submitted, cond func(privateyarn.Report)
 
 func succeeded(r privateyarn.Report) bool { return r.FinalStatus == "SUCCEEDED" }
 
-// TestYarnGang: a gang starts whole, on a lease, and ends.
+// awaitEvent waits until the application has said something so often.
+func awaitEvent(t *testing.T, s *privateyarn.Submitted, text string, times int) {
+	t.Helper()
+	eventually(t, func() string {
+		if n := s.Count(text); n < times {
+			return fmt.Sprintf("%s: %q came %d times, not %d:\n%s", s.ID, text, n, times, s.Events())
+		}
+		return ""
+	})
+}
+
+func yarnLeases(t *testing.T, c *privateyarn.Cluster) []bridge.Lease {
+	t.Helper()
+	out, err := c.Themis("leases", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leases []bridge.Lease
+	if err := json.Unmarshal([]byte(out), &leases); err != nil {
+		t.Fatal(err)
+	}
+	return leases
+}
+
+// TestYarnGang: a gang starts whole, on the nodes of its lease; a gang that does
+// not fit beside it waits whole, with a reason, and holds up no application
+// without GPUs behind it.
 func TestYarnGang(t *testing.T) {
+	bothModes(t, privateyarn.Options{}, func(t *testing.T, c *privateyarn.Cluster) {
+		first := submit(t, c, privateyarn.App{Containers: 3, GPUs: 2, Seconds: 12})
+		awaitEvent(t, first, "started", 1)
+		places := map[string]int{}
+		for _, l := range yarnLeases(t, c) {
+			for _, p := range l.Places {
+				places[p.Node] += p.GPUs
+			}
+		}
+		if places[c.NodeName(0)]+places[c.NodeName(1)] != 6 {
+			t.Errorf("leases hold %v, not 6 GPUs", places)
+		}
+		got := map[string]int{}
+		for _, line := range strings.Split(first.Events(), "\n") {
+			if _, node, ok := strings.Cut(line, " on "); ok {
+				got[node] += 2
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(places) {
+			t.Errorf("containers hold %v, leases are for %v", got, places)
+		}
+		second := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 2, GPUs: 2, Seconds: 2})
+		waiting := await(t, second, func(r privateyarn.Report) bool { return strings.Contains(r.Diagnostics, "rho") })
+		t.Log(waiting.Diagnostics)
+		behind := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 2, Seconds: 1})
+		await(t, behind, succeeded)
+		if n := second.Count("got container"); n != 0 && first.Count("finished") == 0 {
+			t.Errorf("the second gang got %d containers while the first one ran", n)
+		}
+		out, err := c.Themis("explain", second.ID)
+		if err != nil || !strings.Contains(out, "rho") {
+			t.Errorf("themis explain: %v %s", err, out)
+		}
+		await(t, first, succeeded)
+		await(t, second, succeeded)
+	})
+}
+
+// halves makes two gangs that ask for six of eight GPUs each while a third one
+// holds them all, so that their queues are served in turn when it ends.
+func halves(t *testing.T, c *privateyarn.Cluster) (x, y *privateyarn.Submitted) {
+	t.Helper()
+	before := submit(t, c, privateyarn.App{User: "carol", Queue: "c", Containers: 8, GPUs: 1, Seconds: 12})
+	awaitEvent(t, before, "started", 1)
+	x = submit(t, c, privateyarn.App{User: "alice", Queue: "a", Containers: 6, GPUs: 1, Seconds: 2})
+	y = submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 6, GPUs: 1, Seconds: 2})
+	awaitEvent(t, x, "asked", 1)
+	awaitEvent(t, y, "asked", 1)
+	if before.Count("finished") > 0 {
+		t.Skip("the machine is too slow for this test")
+	}
+	await(t, before, succeeded)
+	return x, y
+}
+
+var three = []string{"a", "b", "c"}
+
+// TestYarnNoDeadlock: two gangs of which each takes half of the GPUs under stock
+// YARN, and waits for the rest for ever, both finish.
+func TestYarnNoDeadlock(t *testing.T) {
+	t.Run("stock", func(t *testing.T) {
+		c := privateyarn.StartT(t, privateyarn.Options{Queues: three})
+		x, y := halves(t, c)
+		time.Sleep(10 * time.Second)
+		if x.Count("started")+y.Count("started") > 0 || x.Count("got container")+y.Count("got container") != 8 {
+			t.Errorf("stock YARN does not deadlock here:\n%s\n%s", x.Events(), y.Events())
+		}
+	})
+	bothModes(t, privateyarn.Options{Queues: three}, func(t *testing.T, c *privateyarn.Cluster) {
+		x, y := halves(t, c)
+		await(t, x, succeeded)
+		await(t, y, succeeded)
+	})
+}
+
+// TestYarnReclaim: a gang that checkpoints gives way when its lease ends, is told
+// so before, and goes on later where it was.
+func TestYarnReclaim(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		t.Run(map[bool]string{false: "listens", true: "deaf"}[deaf], func(t *testing.T) {
+			c := startYarn(t, privateyarn.Options{})
+			hints := []string{"themis:checkpoint=1s", "themis:runtime=60s"}
+			first := submit(t, c, privateyarn.App{User: "alice", Containers: 4, GPUs: 2, Seconds: 20, Deaf: deaf, Tags: hints})
+			awaitEvent(t, first, "started", 1)
+			second := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 4, GPUs: 2, Seconds: 4, Tags: []string{"themis:runtime=5s"}})
+			await(t, second, succeeded)
+			if deaf {
+				awaitEvent(t, first, "with -102", 4)
+			} else {
+				awaitEvent(t, first, "gives back", 4)
+				if !strings.Contains(first.Events(), "yarn.io/gpu: 2") {
+					t.Error("the message does not state the GPUs")
+				}
+			}
+			await(t, first, succeeded)
+			if n := first.Count("started"); n < 2 {
+				t.Errorf("the first gang started %d times", n)
+			}
+			t.Log(first.Events())
+		})
+	}
+}
+
+// TestYarnCoreGone: without a core GPU applications wait for fallback_after, then
+// flow as under stock YARN; running containers run on.
+func TestYarnCoreGone(t *testing.T) {
 	c := startYarn(t, privateyarn.Options{})
-	begin := time.Now()
-	app := submit(t, c, privateyarn.App{Containers: 4, GPUs: 2, Seconds: 3})
+	first := submit(t, c, privateyarn.App{Containers: 2, GPUs: 1, Seconds: 20})
+	awaitEvent(t, first, "started", 1)
+	// A core that cannot come back: its binary's ledger folder is no folder.
+	state := filepath.Join(c.Dir, "themis")
+	pid, err := c.CorePID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(state, state+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(state, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	second := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 2, GPUs: 2, Seconds: 2})
+	await(t, second, succeeded)
+	took := time.Since(killed)
+	if !strings.Contains(c.RMLog(), "no answer from the core") {
+		t.Error("the ResourceManager did not say that the core is gone")
+	}
+	t.Logf("the second application ended %v after the kill", took)
+	// It comes back, and takes what runs as leases.
+	if err := os.Remove(state); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(state+".away", state); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if !strings.Contains(c.RMLog(), "the core is back") {
+			return "the core did not come back"
+		}
+		return ""
+	})
+	await(t, first, succeeded)
+	third := submit(t, c, privateyarn.App{Containers: 4, GPUs: 2, Seconds: 1})
+	await(t, third, succeeded)
+}
+
+// TestYarnWithoutLibrary: the ResourceManager starts, says so in one line, and
+// runs as stock.
+func TestYarnWithoutLibrary(t *testing.T) {
+	c := startYarn(t, privateyarn.Options{Library: "/nonexistent/libthemis.so"})
+	app := submit(t, c, privateyarn.App{Containers: 4, GPUs: 2, Seconds: 1})
 	await(t, app, succeeded)
-	t.Logf("took %v\n%s\n%s", time.Since(begin), app.Events(), c.Said())
-	if strings.Count(app.Events(), "got container") != 4 {
-		t.Error("not 4 containers")
+	if n := strings.Count(c.Said(), "GPUs are scheduled as without Themis"); n != 1 {
+		t.Errorf("said so %d times:\n%s", n, c.Said())
+	}
+}
+
+// TestYarnMalformedHint: refused at submission, with the right form.
+func TestYarnMalformedHint(t *testing.T) {
+	c := startYarn(t, privateyarn.Options{})
+	for _, tag := range []string{"themis:runtime=soon", "themis:gang=many", "themis:colour=red"} {
+		app := submit(t, c, privateyarn.App{Tags: []string{tag}})
+		r := await(t, app, func(r privateyarn.Report) bool { return r.State == "FAILED" })
+		if !strings.Contains(r.Diagnostics, "the form is: themis:") {
+			t.Errorf("%s: %s", tag, r.Diagnostics)
+		}
+		t.Log(r.Diagnostics)
 	}
 }

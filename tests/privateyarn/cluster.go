@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -348,4 +349,23 @@ func buildDir() (string, error) {
 		}
 	}
 	return "", errors.New("no go.mod above the working folder; set THEMIS_BUILD")
+}
+
+// CorePID is the process id of the core that the ResourceManager launched.
+func (c *Cluster) CorePID() (int, error) {
+	rm := c.sup.PID("rm")
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", rm))
+	for _, path := range tasks {
+		data, _ := os.ReadFile(path)
+		for _, child := range strings.Fields(string(data)) {
+			pid, err := strconv.Atoi(child)
+			if err != nil {
+				continue
+			}
+			if exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); filepath.Base(exe) == "themis" {
+				return pid, nil
+			}
+		}
+	}
+	return 0, errors.New("the ResourceManager has no core")
 }

@@ -13,6 +13,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.yarn.api.protocolrecords.AllocateResponse;
 import org.apache.hadoop.yarn.api.records.Container;
@@ -23,6 +24,7 @@ import org.apache.hadoop.yarn.api.records.ContainerStatus;
 import org.apache.hadoop.yarn.api.records.FinalApplicationStatus;
 import org.apache.hadoop.yarn.api.records.PreemptionContainer;
 import org.apache.hadoop.yarn.api.records.PreemptionContract;
+import org.apache.hadoop.yarn.api.records.PreemptionResourceRequest;
 import org.apache.hadoop.yarn.api.records.Priority;
 import org.apache.hadoop.yarn.api.records.Resource;
 import org.apache.hadoop.yarn.api.records.ResourceInformation;
@@ -89,6 +91,7 @@ public final class CheckpointingMaster {
   private void run() throws Exception {
     Configuration conf = new YarnConfiguration();
     Files.createDirectories(state);
+    Files.writeString(state.resolve("work.sh"), WORK);
     rm.init(conf);
     rm.start();
     nm.init(conf);
@@ -154,14 +157,23 @@ public final class CheckpointingMaster {
     say("started");
   }
 
-  /** Counts seconds from where it was, and saves the count. */
+  /**
+   * Counts seconds from where it was, and saves the count. A script of its own, as NodeManagers put
+   * commands between double quotes.
+   */
+  private static final String WORK =
+      """
+      save=$1/rank$2
+      n=$(cat "$save" 2>/dev/null || echo 0)
+      while [ "$n" -lt "$3" ]; do
+        sleep 1
+        n=$((n + 1))
+        echo "$n" >"$save.new" && mv "$save.new" "$save"
+      done
+      """;
+
   private String work(int rank) {
-    Path save = state.resolve("rank" + rank);
-    return ("n=$(cat SAVE 2>/dev/null || echo 0); "
-            + "while [ $n -lt "
-            + seconds
-            + " ]; do sleep 1; n=$((n+1)); echo $n > SAVE.new && mv SAVE.new SAVE; done")
-        .replace("SAVE", save.toString());
+    return "/bin/sh " + state.resolve("work.sh") + " " + state + " " + rank + " " + seconds;
   }
 
   /** Gives back what will be reclaimed, while there is time to save. */
@@ -175,10 +187,17 @@ public final class CheckpointingMaster {
     }
     for (PreemptionContainer p : contract.getContainers()) {
       if (ranks.containsKey(p.getId()) && stopped.add(p.getId())) {
-        say("gives back " + p.getId() + " of " + contract.getResourceRequest());
+        say("gives back " + p.getId() + ", asked for: " + wanted(contract));
         rm.releaseAssignedContainer(p.getId());
       }
     }
+  }
+
+  private static String wanted(PreemptionContract contract) {
+    return contract.getResourceRequest().stream()
+        .map(PreemptionResourceRequest::getResourceRequest)
+        .map(r -> r.getNumContainers() + " x " + r.getCapability())
+        .collect(Collectors.joining(", "));
   }
 
   private void completed(ContainerStatus s) throws IOException {

@@ -501,6 +501,7 @@ type Job struct {
 	On            []*Share               `protobuf:"bytes,37,rep,name=on,proto3" json:"on,omitempty"`                                          // where it runs
 	Required      []uint32               `protobuf:"varint,38,rep,packed,name=required,proto3" json:"required,omitempty"`                      // nodes it must have; more may join them
 	BlockedGuess  bool                   `protobuf:"varint,39,opt,name=blocked_guess,json=blockedGuess,proto3" json:"blocked_guess,omitempty"` // blocked is from when the host last looked
+	GpusUnit      uint32                 `protobuf:"varint,40,opt,name=gpus_unit,json=gpusUnit,proto3" json:"gpus_unit,omitempty"`             // gpus is split over nodes in whole multiples of it; 0: 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -806,6 +807,13 @@ func (x *Job) GetBlockedGuess() bool {
 		return x.BlockedGuess
 	}
 	return false
+}
+
+func (x *Job) GetGpusUnit() uint32 {
+	if x != nil {
+		return x.GpusUnit
+	}
+	return 0
 }
 
 type Share struct {
@@ -1363,7 +1371,7 @@ const file_themis_proto_rawDesc = "" +
 	"\x05State\x12\x06\n" +
 	"\x02UP\x10\x00\x12\t\n" +
 	"\x05DRAIN\x10\x01\x12\b\n" +
-	"\x04DOWN\x10\x02\"\x8d\n" +
+	"\x04DOWN\x10\x02\"\xaa\n" +
 	"\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -1408,7 +1416,8 @@ const file_themis_proto_rawDesc = "" +
 	"\beligible\x18$ \x03(\rR\beligible\x12 \n" +
 	"\x02on\x18% \x03(\v2\x10.themis.v1.ShareR\x02on\x12\x1a\n" +
 	"\brequired\x18& \x03(\rR\brequired\x12#\n" +
-	"\rblocked_guess\x18' \x01(\bR\fblockedGuess\"K\n" +
+	"\rblocked_guess\x18' \x01(\bR\fblockedGuess\x12\x1b\n" +
+	"\tgpus_unit\x18( \x01(\rR\bgpusUnit\"K\n" +
 	"\x05State\x12\v\n" +
 	"\aPENDING\x10\x00\x12\v\n" +
 	"\aRUNNING\x10\x01\x12\r\n" +

@@ -93,8 +93,10 @@ func (a *Arbiter) soonest(j *Job, ends endings) ([]cluster.Share, time.Time) {
 	}
 	n := max(j.Shape.NodesMin, len(j.Required), 1)
 	if per == 0 {
-		n = max(n, (j.Shape.GPUs+biggest-1)/biggest)
-		per = (j.Shape.GPUs + n - 1) / n
+		unit := j.Shape.Split()
+		parts, most := j.Shape.GPUs/unit, max(biggest/unit, 1)
+		n = max(n, (parts+most-1)/most)
+		per = (parts + n - 1) / n * unit
 	}
 	eligible := func(string) bool { return true }
 	if !j.AnyNode {

@@ -176,15 +176,15 @@ func (e *explorer) choose(sp *spec, n int, from int32, on []share, avoid []int32
 		if sp.scope != nil && !sp.scope[c] || slices.Contains(avoid, c) || slices.ContainsFunc(on, func(h share) bool { return h.node == c }) || e.twin(sp, from, c, on, avoid) {
 			continue
 		}
-		sizes := [2]int{sp.sh.GPUsPerNode, sp.sh.GPUsPerNode}
+		sizes, unit := [2]int{sp.sh.GPUsPerNode, sp.sh.GPUsPerNode}, sp.sh.Split()
 		if sp.sh.GPUsPerNode == 0 {
 			rest := sp.sh.GPUs - sum(on)
-			sizes = [2]int{1, rest - (left - 1)}
+			sizes = [2]int{unit, rest - (left-1)*unit}
 			if left == 1 {
 				sizes[0] = rest
 			}
 		}
-		for g := sizes[1]; g >= max(sizes[0], 1); g-- {
+		for g := sizes[1]; g >= max(sizes[0], 1); g -= unit {
 			if e.visits--; e.visits > 0 && s.holds(sp, c, g, n) {
 				e.choose(sp, n, c+1, append(on[:len(on):len(on)], share{c, g}), avoid, yield)
 			}

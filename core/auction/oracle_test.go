@@ -43,6 +43,9 @@ func small(t *rapid.T) ([]Node, []Bid) {
 			switch rapid.IntRange(0, 5).Draw(t, "shape") {
 			case 0:
 				g.Shape = cluster.Shape{NodesMin: 1, GPUs: size}
+				if size%2 == 0 && rapid.Bool().Draw(t, "pairs") {
+					g.Shape.Unit = 2
+				}
 			case 1:
 				g.Shape = cluster.Shape{NodesMin: 2, NodesMax: 2, GPUsPerNode: min(size, 2)}
 			case 2:
@@ -267,6 +270,9 @@ func (o *oracle) places(g *Gang, least int, yield func([]cluster.Share)) {
 		}
 		visit(n+1, on, sum, nodes)
 		for gpus := 1; gpus <= 4; gpus++ {
+			if g.Shape.GPUsPerNode == 0 && gpus%max(g.Shape.Unit, 1) != 0 {
+				continue
+			}
 			if g.Shape.GPUsPerNode > 0 && gpus != g.Shape.GPUsPerNode || g.Shape.GPUsPerNode == 0 && sum+gpus > g.Shape.GPUs {
 				continue
 			}

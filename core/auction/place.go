@@ -161,7 +161,7 @@ func fewest(sp *spec) int { return max(sp.sh.NodesMin, len(sp.required), 1) }
 // its GPUs or CPUs may not fit on fewer.
 func mostNodes(sh cluster.Shape, lo int) int {
 	if sh.GPUsPerNode == 0 {
-		return max(sh.GPUs, lo)
+		return max(sh.GPUs/sh.Split(), lo)
 	}
 	return max(sh.CPUs, lo)
 }
@@ -270,8 +270,8 @@ func (s *Space) candidates(sp *spec, n int, from, to int32, avoid []int32) []sha
 			}
 			continue
 		}
-		// Leave at least one GPU for each other node.
-		if got := s.most(sp, i, sp.sh.GPUs-(n-1), n); got > 0 {
+		// Leave something for each other node.
+		if got := s.most(sp, i, sp.sh.GPUs-(n-1)*sp.sh.Split(), n); got > 0 {
 			out = append(out, share{i, got})
 		}
 	}
@@ -322,15 +322,15 @@ func (s *Space) choose(sp *spec, from []share, n int) []share {
 	if each {
 		return on
 	}
-	return split(on, sp.sh.GPUs)
+	return split(on, sp.sh.GPUs, sp.sh.Split())
 }
 
 // split divides a total over nodes that can take what their shares say, at
-// least one GPU each; nil if they cannot take it all.
-func split(on []share, total int) []share {
+// least one unit each; nil if they cannot take it all.
+func split(on []share, total, unit int) []share {
 	out := make([]share, 0, len(on))
 	for i, c := range on {
-		take := min(c.gpus, total-(len(on)-1-i))
+		take := min(c.gpus, total-(len(on)-1-i)*unit)
 		if take <= 0 {
 			return nil
 		}

@@ -44,6 +44,11 @@ func TestRoundProperties(t *testing.T) {
 					got += s.GPUs
 				}
 				g := gangOf(bids, p.Gang)
+				for _, s := range p.On {
+					if s.GPUs%g.Shape.Split() != 0 {
+						t.Fatalf("gang %s got %d GPUs of %s, in units of %d", p.Gang, s.GPUs, s.Node, g.Shape.Unit)
+					}
+				}
 				if whole := got == g.Shape.Count() || g.Shape.GPUsPerNode > 0 && got == len(p.On)*g.Shape.GPUsPerNode && len(p.On) <= g.Shape.NodesMax; !whole {
 					t.Fatalf("gang %s of %d GPUs got %d on %d nodes", p.Gang, g.Shape.Count(), got, len(p.On))
 				}

@@ -358,7 +358,7 @@ func sane(g *Gang, nodes int) bool {
 		seen[h.Node] = true
 	}
 	least := max(sh.NodesMin, len(g.Required), 1)
-	for _, n := range []int{sh.NodesMin, sh.NodesMax, sh.GPUsPerNode, sh.GPUs, sh.CPUsPerNode, sh.CPUs, sh.CPUsPerGPU} {
+	for _, n := range []int{sh.NodesMin, sh.NodesMax, sh.GPUsPerNode, sh.GPUs, sh.Unit, sh.CPUsPerNode, sh.CPUs, sh.CPUsPerGPU} {
 		if n < 0 || n > countMost {
 			return false
 		}
@@ -369,7 +369,8 @@ func sane(g *Gang, nodes int) bool {
 			return false
 		}
 	}
-	return least <= nodes && (sh.NodesMax == 0 || least <= sh.NodesMax) && sh.Count() >= 1 && sh.Count() <= countMost
+	return least <= nodes && (sh.NodesMax == 0 || least <= sh.NodesMax) && sh.Count() >= 1 && sh.Count() <= countMost &&
+		sh.GPUs%sh.Split() == 0
 }
 
 // countMost bounds nodes, GPUs and CPUs of a gang.
@@ -417,7 +418,8 @@ func (s *Space) holds(sp *spec, n int32, gpus, nodes int) bool {
 
 // most is how many GPUs of the gang the node could take, at most want.
 func (s *Space) most(sp *spec, n int32, want, nodes int) int {
-	for g := min(want, s.has(sp, n)); g > 0; g-- {
+	unit := sp.sh.Split()
+	for g := min(want, s.has(sp, n)) / unit * unit; g > 0; g -= unit {
 		if s.holds(sp, n, g, nodes) {
 			return g
 		}

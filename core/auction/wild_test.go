@@ -62,6 +62,9 @@ func wild(r *rand.Rand) ([]Node, []Bid) {
 			switch r.IntN(8) {
 			case 0:
 				g.Shape = cluster.Shape{NodesMin: 1, GPUs: size}
+				if size%2 == 0 && r.IntN(2) == 0 {
+					g.Shape.Unit = 2
+				}
 			case 1:
 				g.Shape = cluster.Shape{NodesMin: 1 + r.IntN(2), NodesMax: 2, GPUs: size}
 			case 2:
@@ -154,6 +157,9 @@ func valid(nodes []Node, bids []Bid, awards []Award) error {
 				}
 				if g.Shape.Exclusive && !nd[s.Node].Idle && g.Held == nil {
 					return fmt.Errorf("%s: exclusive on a busy node", p.Gang)
+				}
+				if s.GPUs%g.Shape.Split() != 0 && g.Held == nil {
+					return fmt.Errorf("%s: units of %d %+v", p.Gang, g.Shape.Unit, p)
 				}
 				if g.Shape.GPUsPerNode > 0 && s.GPUs != g.Shape.GPUsPerNode && g.Held == nil {
 					return fmt.Errorf("%s: per node %+v", p.Gang, p)

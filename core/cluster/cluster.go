@@ -93,6 +93,7 @@ type Shape struct {
 	NodesMax          int    // takes up to so many; 0: no more than it needs
 	GPUsPerNode       int    // on each node
 	GPUs              int    // in all, split as the host likes; if GPUsPerNode is 0
+	Unit              int    // GPUs is split in whole multiples of it, of which GPUs is one; 0 reads as 1
 	Type              string // GPU type, "" any
 	CPUsPerNode, CPUs int
 	CPUsPerGPU        int
@@ -101,6 +102,9 @@ type Shape struct {
 	MemPerGPU         int64 // MiB
 	Exclusive         bool  // whole nodes
 }
+
+// Split is the least part into which GPUs may be split.
+func (s Shape) Split() int { return max(s.Unit, 1) }
 
 // Count is the number of GPUs that the smallest form of the shape takes.
 func (s Shape) Count() int {

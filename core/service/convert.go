@@ -41,7 +41,7 @@ func jobOf(j *pb.Job, nodes []*pb.Node) cluster.Job {
 		Limit: time.Duration(j.LimitS) * time.Second, Restarts: int(j.Restarts), Requeueable: j.Requeueable,
 		MoreTasks: int(min(j.MoreTasks, 1e6)), AnyNode: j.AnyNode, Hint: hintOf(j.Comment),
 		Shape: cluster.Shape{
-			NodesMin: count(j.NodesMin), NodesMax: count(j.NodesMax), GPUsPerNode: count(j.GpusPerNode), GPUs: count(j.Gpus), Type: j.GpuType,
+			NodesMin: count(j.NodesMin), NodesMax: count(j.NodesMax), GPUsPerNode: count(j.GpusPerNode), GPUs: count(j.Gpus), Unit: count(j.GpusUnit), Type: j.GpuType,
 			CPUsPerNode: count(j.CpusPerNode), CPUs: count(j.Cpus), CPUsPerGPU: count(j.CpusPerGpu),
 			MemPerNode: memory(j.MemPerNodeMib), MemPerCPU: memory(j.MemPerCpuMib), MemPerGPU: memory(j.MemPerGpuMib), Exclusive: j.Exclusive,
 		},

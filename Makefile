@@ -27,7 +27,7 @@ HADOOP_JARS := $(BUILD)/yarn/lib
 SLURM_PLUGIN_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard /usr/lib/*/slurm-wlm/select_cons_tres.so /usr/lib/*/slurm/select_cons_tres.so /usr/lib64/slurm/select_cons_tres.so))))
 PLUGINS := select_themis.so priority_themis.so job_submit_themis.so libthemis_slurmctld.so
 
-.PHONY: help prepare build core shim plugins yarn demo test test-slurm bench results soak proto install uninstall clean
+.PHONY: help prepare prepare-yarn build core shim plugins yarn demo test test-slurm bench results soak proto install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,14 +48,16 @@ shim:
 	$(if $(JDK),CGO_CFLAGS="-g -O2 -I$(JDK)/include -I$(JDK)/include/linux") $(GO) build $(if $(JDK),-tags jni) \
 	  -buildmode=c-shared -ldflags '-extldflags "-Wl,-z,nodelete"' -o $(BUILD)/lib/libthemis.so ./cgo
 
-yarn: core shim $(HADOOP_JARS)/.fetched ## the ResourceManager's themis-yarn.jar, and the daemons to test it on
-	@test -n "$(JDK)" || { echo "no JDK from 17 on; run etc/install-packages" >&2; exit 1; }
+prepare-yarn:
+	@etc/install-packages yarn
+
+yarn: prepare-yarn core shim $(HADOOP_JARS)/.fetched ## the ResourceManager's themis-yarn.jar, and the daemons to test it on
 	JAVA_HOME=$(JDK) mvn -B -q -f yarn/pom.xml package
 
 # The released daemons of Hadoop, about 90 MB, once.
 $(HADOOP_JARS)/.fetched: tests/privateyarn/pom.xml
 	@rm -rf $(HADOOP_JARS)
-	JAVA_HOME=$(JDK) mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(HADOOP_JARS)
+	JAVA_HOME=$(JDK) mvn -B -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(HADOOP_JARS)
 	@touch $@
 
 plugins: shim
@@ -64,7 +66,7 @@ plugins: shim
 demo: build ## a cluster of fake GPUs, some jobs, and what the auction makes of them
 	$(GO) run ./tests/demo
 
-test: build ## everything that must pass, in about a quarter of an hour
+test: prepare-yarn build yarn ## everything that must pass, in about half an hour
 	@GO="$(GO)" tests/run-all
 
 test-slurm: build ## Slurm's own tests on stock plugins and on ours, side by side
@@ -111,5 +113,6 @@ uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/themis.1 $(DESTDIR)$(PREFIX)/share/man/man1/themis-*.1
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/themis.service
 
-clean: ## remove build/ but for Slurm's source
-	find $(BUILD) -mindepth 1 -maxdepth 1 ! -name 'slurm-src' ! -name 'slurm-build' -exec rm -rf {} + 2>/dev/null || true
+clean: ## remove build/ but for Slurm's source and Hadoop's jars
+	rm -rf $(BUILD)/yarn/target
+	find $(BUILD) -mindepth 1 -maxdepth 1 ! -name 'slurm-src' ! -name 'slurm-build' ! -name 'yarn' -exec rm -rf {} + 2>/dev/null || true

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -68,17 +69,32 @@ func awaitEvent(t *testing.T, s *privateyarn.Submitted, text string, times int) 
 	})
 }
 
+// yarnLeases asks the core, which may still be on its way up.
 func yarnLeases(t *testing.T, c *privateyarn.Cluster) []bridge.Lease {
 	t.Helper()
-	out, err := c.Themis("leases", "--json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var leases []bridge.Lease
-	if err := json.Unmarshal([]byte(out), &leases); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, func() string {
+		out, err := c.Themis("leases", "--json")
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &leases)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	return leases
+}
+
+// leased counts the GPUs under leases.
+func leased(leases []bridge.Lease) int {
+	gpus := 0
+	for _, l := range leases {
+		for _, p := range l.Places {
+			gpus += p.GPUs
+		}
+	}
+	return gpus
 }
 
 // TestYarnGang: a gang starts whole, on the nodes of its lease; a gang that does
@@ -257,4 +273,145 @@ func TestYarnMalformedHint(t *testing.T) {
 		}
 		t.Log(r.Diagnostics)
 	}
+}
+
+// TestYarnGangTag: with themis:gang= an application's demand is served gang by
+// gang, and a lease lets in its gang and no container more.
+func TestYarnGangTag(t *testing.T) {
+	c := startYarn(t, privateyarn.Options{GPUs: 3})
+	// Two nodes of 3 GPUs hold one container of 2 GPUs each: one gang of two.
+	app := submit(t, c, privateyarn.App{Containers: 4, GPUs: 2, Seconds: 3, Eager: true, Tags: []string{"themis:gang=2"}})
+	awaitEvent(t, app, "started", 1)
+	if n := app.Count("got container"); n != 2 {
+		t.Errorf("%d containers landed, the gang has 2:\n%s", n, app.Events())
+	}
+	await(t, app, succeeded)
+	if n := app.Count("got container"); n != 4 {
+		t.Errorf("%d containers landed, 4 were asked for:\n%s", n, app.Events())
+	}
+}
+
+// TestYarnReplace: a container that fails is replaced on the lease of its gang,
+// and a gang whose containers fail again and again gets no GPU beyond its lease.
+func TestYarnReplace(t *testing.T) {
+	bothModes(t, privateyarn.Options{}, func(t *testing.T, c *privateyarn.Cluster) {
+		app := submit(t, c, privateyarn.App{Containers: 2, GPUs: 2, Seconds: 6, Fail: 3})
+		second := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 2, GPUs: 2, Seconds: 6})
+		most := 0
+		await(t, app, func(r privateyarn.Report) bool {
+			for _, l := range yarnLeases(t, c) {
+				most = max(most, leased([]bridge.Lease{l}))
+			}
+			return succeeded(r)
+		})
+		await(t, second, succeeded)
+		if n := app.Count("with 1"); n != 3 {
+			t.Errorf("%d containers failed, 3 should have:\n%s", n, app.Events())
+		}
+		if n := app.Count("got container"); n != 5 || most != 4 {
+			t.Errorf("%d containers landed, at most %d GPUs of one lease, not 5 and 4:\n%s", n, most, app.Events())
+		}
+	})
+}
+
+// TestYarnBypass: no way around the gate: a placement class of one's own,
+// opportunistic containers, SchedulingRequests. Applications without GPUs may
+// have all of these.
+func TestYarnBypass(t *testing.T) {
+	c := startYarn(t, privateyarn.Options{Site: map[string]string{
+		"yarn.resourcemanager.opportunistic-container-allocation.enabled": "true",
+		"yarn.resourcemanager.placement-constraints.handler":              "scheduler",
+		"yarn.nodemanager.opportunistic-containers-max-queue-length":      "10",
+	}})
+	own := map[string]string{"APPLICATION_PLACEMENT_TYPE_CLASS": "org.apache.hadoop.yarn.server.resourcemanager.scheduler.placement.LocalityAppPlacementAllocator"}
+	for _, app := range []privateyarn.App{
+		{Containers: 2, GPUs: 1, Env: own},
+		{Containers: 2, GPUs: 1, Ask: "opportunistic"},
+		{Containers: 2, GPUs: 1, Ask: "scheduling-request"},
+	} {
+		s := submit(t, c, app)
+		awaitEvent(t, s, "refused", 1)
+		if n := s.Count("got container"); n != 0 {
+			t.Errorf("%+v got %d containers", app, n)
+		}
+		await(t, s, func(r privateyarn.Report) bool { return r.FinalStatus == "FAILED" })
+		t.Log(s.Events())
+	}
+	for _, ask := range []string{"", "scheduling-request"} {
+		s := submit(t, c, privateyarn.App{Containers: 2, Seconds: 1, Env: own, Ask: ask})
+		await(t, s, succeeded)
+	}
+}
+
+// TestYarnWrongABI: a library of another release is not used.
+func TestYarnWrongABI(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler")
+	}
+	dir := t.TempDir()
+	lib := filepath.Join(dir, "libthemis.so")
+	source := filepath.Join(dir, "abi.c")
+	if err := os.WriteFile(source, []byte("int Java_org_themis_yarn_Shim_abi(void *e, void *c) { (void) e; (void) c; return 99; }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", lib, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := startYarn(t, privateyarn.Options{Library: lib})
+	app := submit(t, c, privateyarn.App{Containers: 4, GPUs: 2, Seconds: 1})
+	await(t, app, succeeded)
+	if said := c.Said(); strings.Count(said, "GPUs are scheduled as without Themis") != 1 || !strings.Contains(said, "has ABI 99") {
+		t.Error(said)
+	}
+}
+
+// TestYarnRestart: after kill -9 of the ResourceManager running containers run
+// on and are leases again, and what waits goes on waiting.
+func TestYarnRestart(t *testing.T) {
+	c := startYarn(t, privateyarn.Options{})
+	first := submit(t, c, privateyarn.App{Containers: 3, GPUs: 2, Seconds: 45})
+	awaitEvent(t, first, "started", 1)
+	second := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 2, GPUs: 2, Seconds: 1})
+	awaitEvent(t, second, "asked", 1)
+	if err := c.KillRM(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StartRM(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if held := leased(yarnLeases(t, c)); held != 6 {
+			return fmt.Sprintf("leases hold %d GPUs after the restart, not 6", held)
+		}
+		return ""
+	})
+	await(t, first, succeeded)
+	await(t, second, succeeded)
+	if n := first.Count("got container"); n != 3 {
+		t.Errorf("the first gang got %d containers:\n%s", n, first.Events())
+	}
+}
+
+// TestYarnUndone: a gang that cannot land whole, for a reason that the core does
+// not know of, is undone: what has landed is given back, and others get the GPUs.
+func TestYarnUndone(t *testing.T) {
+	bothModes(t, privateyarn.Options{}, func(t *testing.T, c *privateyarn.Cluster) {
+		app := submit(t, c, privateyarn.App{Containers: 6, GPUs: 1, Seconds: 1, Avoid: c.NodeName(1)})
+		awaitEvent(t, app, "with -102", 4)
+		second := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 8, GPUs: 1, Seconds: 1})
+		await(t, second, succeeded)
+		if app.Count("started") != 0 {
+			t.Errorf("started without a node that it needs:\n%s", app.Events())
+		}
+		t.Log(app.Events())
+		if err := app.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() string {
+			if l := yarnLeases(t, c); len(l) > 0 {
+				return fmt.Sprintf("leases after all has ended: %+v", l)
+			}
+			return ""
+		})
+	})
 }

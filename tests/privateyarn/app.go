@@ -26,6 +26,10 @@ type App struct {
 	GPUs       int    // of each; 0 for none
 	Seconds    int    // of work; default 5
 	Deaf       bool   // does not listen to what it is told of its lease
+	Eager      bool   // starts containers as they come, not only all together
+	Fail       int    // so many containers fail after a second
+	Avoid      string // a node that it does not want
+	Ask        string // how it asks: "", "opportunistic" or "scheduling-request"
 	Tags       []string
 	Env        map[string]string // of its master
 }
@@ -62,8 +66,15 @@ func (c *Cluster) Submit(app App) (*Submitted, error) {
 	argv = append(argv, "-Dlog4j.configuration=file:"+filepath.Join(c.Dir, "conf/log4j.properties"),
 		"-cp", "'"+c.classpath("conf")+"'", "org.themis.yarn.example.CheckpointingMaster",
 		"--containers", fmt.Sprint(max(app.Containers, 1)), "--gpus", fmt.Sprint(app.GPUs), "--seconds", fmt.Sprint(max(app.Seconds, 1)), "--state", s.Dir)
-	if app.Deaf {
-		argv = append(argv, "--deaf")
+	for option, on := range map[string]bool{"--deaf": app.Deaf, "--eager": app.Eager} {
+		if on {
+			argv = append(argv, option)
+		}
+	}
+	for option, value := range map[string]string{"--ask": app.Ask, "--avoid": app.Avoid, "--fail": fmt.Sprint(app.Fail)} {
+		if value != "" {
+			argv = append(argv, option, value)
+		}
 	}
 	env := []map[string]string{}
 	for k, v := range app.Env {

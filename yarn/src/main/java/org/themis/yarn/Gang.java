@@ -54,6 +54,9 @@ final class Gang {
     }
   }
 
+  /** How long after an allocation its container has been seen for sure. */
+  private static final long LATE_MS = 10_000;
+
   /** How long the place of a failed container is kept. */
   static final long KEEP_MS = 30_000;
 
@@ -82,6 +85,7 @@ final class Gang {
   private final List<Vacancy> vacancies = new ArrayList<>();
   private final Map<NodeId, Integer> granted = new HashMap<>(); // containers by node
   private int landed;
+  private long withdrawnMs;
   private long failedMs; // when a member last failed while others had still to land
 
   Gang(String id, Demand demand, boolean master, long now) {
@@ -272,12 +276,26 @@ final class Gang {
     }
   }
 
-  /** The grant was withdrawn before the gang was complete. The caller kills its members. */
-  void withdraw() {
+  /** The grant was withdrawn before the gang was complete. Its members are to be killed. */
+  void withdraw(long now) {
     unlease();
     state = members.isEmpty() && leaving.isEmpty() ? State.WAITING : State.LEAVING;
     again = true;
     outcome = Outcome.NONE;
+    withdrawnMs = now;
+  }
+
+  /** Whether a container may still appear that took its place before the grant was withdrawn. */
+  boolean withdrawn(long now) {
+    return (state == State.WAITING || state == State.LEAVING && again)
+        && now - withdrawnMs < LATE_MS;
+  }
+
+  /** Takes in such a container, which is to be killed. */
+  void late(RMContainer c) {
+    members.put(c.getContainerId(), c);
+    state = State.LEAVING;
+    again = true;
   }
 
   /** It is over for its application. */

@@ -164,8 +164,11 @@ final class Gangs {
     for (RMContainer c : live.values()) {
       Demand d = new Demand(a.id, c.getAllocatedSchedulerKey());
       Gang to = first(a, g -> g.demand.equals(d) && g.expects(c));
+      Gang late = first(a, g -> g.demand.equals(d) && g.withdrawn(now));
       if (to != null) {
         to.land(c, now);
+      } else if (late != null && LeaseTable.current().governs()) {
+        late.late(c);
       } else {
         adopter(a, d, c, now).adopt(c, now);
       }

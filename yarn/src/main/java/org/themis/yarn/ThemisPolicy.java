@@ -206,8 +206,10 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
         } else if (g.state == Gang.State.LANDING
             && (grant == null || grant.lease() != g.lease.id)) {
           LOG.info("themis: {} did not start whole on its lease {}: it waits again", g.id, g.lease.id);
+          g.withdraw(now);
+        }
+        if (g.state == Gang.State.LEAVING && !g.members.isEmpty()) {
           kill(a, g, now);
-          g.withdraw();
         }
       }
     }

@@ -21,6 +21,8 @@ import org.apache.hadoop.yarn.api.records.ContainerExitStatus;
 import org.apache.hadoop.yarn.api.records.ContainerId;
 import org.apache.hadoop.yarn.api.records.ContainerLaunchContext;
 import org.apache.hadoop.yarn.api.records.ContainerStatus;
+import org.apache.hadoop.yarn.api.records.ExecutionType;
+import org.apache.hadoop.yarn.api.records.ExecutionTypeRequest;
 import org.apache.hadoop.yarn.api.records.FinalApplicationStatus;
 import org.apache.hadoop.yarn.api.records.PreemptionContainer;
 import org.apache.hadoop.yarn.api.records.PreemptionContract;
@@ -28,6 +30,9 @@ import org.apache.hadoop.yarn.api.records.PreemptionResourceRequest;
 import org.apache.hadoop.yarn.api.records.Priority;
 import org.apache.hadoop.yarn.api.records.Resource;
 import org.apache.hadoop.yarn.api.records.ResourceInformation;
+import org.apache.hadoop.yarn.api.records.ResourceSizing;
+import org.apache.hadoop.yarn.api.records.SchedulingRequest;
+import org.apache.hadoop.yarn.api.resource.PlacementConstraints;
 import org.apache.hadoop.yarn.client.api.AMRMClient;
 import org.apache.hadoop.yarn.client.api.AMRMClient.ContainerRequest;
 import org.apache.hadoop.yarn.client.api.NMClient;
@@ -46,15 +51,23 @@ import org.apache.hadoop.yarn.exceptions.YarnException;
  * java ... CheckpointingMaster --containers 4 --gpus 1 --seconds 60 --state /shared/folder
  * </pre>
  *
- * <p>With {@code --deaf} it does not listen, and what is not saved is lost. One thread.
+ * <p>With {@code --deaf} it does not listen, and what is not saved is lost; with {@code --eager} it
+ * starts containers as they come; {@code --fail N} makes the first N containers fail; {@code --ask}
+ * tries other ways to ask: opportunistic, scheduling-request; {@code --avoid} names a node that it
+ * does not want. One thread.
  */
 public final class CheckpointingMaster {
+  private static final Set<String> FLAGS = Set.of("deaf", "eager");
   private static final Priority PRIORITY = Priority.newInstance(1);
 
   private final int size;
   private final long seconds;
   private final long beatMs;
   private final boolean deaf;
+  private final boolean eager;
+  private final String ask;
+  private final String avoid; // a node that it does not want
+  private int fail; // containers that are still to fail
   private final Path state;
   private final Resource each;
   private final AMRMClient<ContainerRequest> rm = AMRMClient.createAMRMClient();
@@ -70,6 +83,10 @@ public final class CheckpointingMaster {
     seconds = Long.parseLong(options.getOrDefault("seconds", "10"));
     beatMs = Long.parseLong(options.getOrDefault("heartbeat-ms", "500"));
     deaf = options.containsKey("deaf");
+    eager = options.containsKey("eager");
+    ask = options.getOrDefault("ask", "");
+    avoid = options.getOrDefault("avoid", "");
+    fail = Integer.parseInt(options.getOrDefault("fail", "0"));
     state = Path.of(options.get("state"));
     each = Resource.newInstance(Integer.parseInt(options.getOrDefault("memory-mb", "64")), 1);
     int gpus = Integer.parseInt(options.getOrDefault("gpus", "0"));
@@ -83,7 +100,7 @@ public final class CheckpointingMaster {
     Map<String, String> options = new HashMap<>();
     for (int i = 0; i < args.length; i++) {
       String name = args[i].substring(2);
-      options.put(name, name.equals("deaf") ? "" : args[++i]);
+      options.put(name, FLAGS.contains(name) ? "" : args[++i]);
     }
     new CheckpointingMaster(options).run();
   }
@@ -98,9 +115,19 @@ public final class CheckpointingMaster {
     nm.start();
     rm.registerApplicationMaster("localhost", -1, "");
     say("registered");
+    if (!avoid.isEmpty()) {
+      rm.updateBlacklist(List.of(avoid), List.of());
+    }
     ask(size);
     while (done.size() < size) {
-      AllocateResponse answer = rm.allocate(progress());
+      AllocateResponse answer;
+      try {
+        answer = rm.allocate(progress());
+      } catch (YarnException e) {
+        say("refused: " + e.getMessage().lines().findFirst().orElse(""));
+        rm.unregisterApplicationMaster(FinalApplicationStatus.FAILED, e.getMessage(), "");
+        return;
+      }
       heed(answer);
       for (Container c : answer.getAllocatedContainers()) {
         accept(c);
@@ -118,8 +145,30 @@ public final class CheckpointingMaster {
   }
 
   private void ask(int containers) throws IOException {
-    for (int i = 0; i < containers; i++) {
-      rm.addContainerRequest(new ContainerRequest(each, null, null, PRIORITY));
+    if (ask.equals("scheduling-request")) {
+      rm.addSchedulingRequests(
+          List.of(
+              SchedulingRequest.newBuilder()
+                  .priority(PRIORITY)
+                  .allocationRequestId(1)
+                  .allocationTags(Set.of("rank"))
+                  .placementConstraintExpression(
+                      PlacementConstraints.build(
+                          PlacementConstraints.targetNotIn(
+                              PlacementConstraints.NODE,
+                              PlacementConstraints.PlacementTargets.allocationTag("other"))))
+                  .executionType(ExecutionTypeRequest.newInstance())
+                  .resourceSizing(ResourceSizing.newInstance(containers, each))
+                  .build()));
+    }
+    for (int i = 0; i < containers && !ask.equals("scheduling-request"); i++) {
+      ContainerRequest.ContainerRequestBuilder one =
+          ContainerRequest.newBuilder().capability(each).priority(PRIORITY);
+      if (ask.equals("opportunistic")) {
+        one.executionTypeRequest(
+            ExecutionTypeRequest.newInstance(ExecutionType.OPPORTUNISTIC, true));
+      }
+      rm.addContainerRequest(one.build());
     }
     say("asked for " + containers + " x " + each);
   }
@@ -136,7 +185,8 @@ public final class CheckpointingMaster {
 
   /** Starts what has landed: the first time only when the gang is whole. */
   private void start() throws IOException, YarnException {
-    if (!running && ranks.size() + landed.size() + done.size() < size || landed.isEmpty()) {
+    boolean whole = ranks.size() + landed.size() + done.size() >= size;
+    if (landed.isEmpty() || !running && !eager && !whole) {
       return;
     }
     running = true;
@@ -151,7 +201,9 @@ public final class CheckpointingMaster {
       }
       ranks.put(c.getId(), rank);
       nm.startContainer(
-          c, ContainerLaunchContext.newInstance(null, null, List.of(work(rank)), null, null, null));
+          c,
+          ContainerLaunchContext.newInstance(
+              null, null, List.of(fail-- > 0 ? "sleep 1; exit 1" : work(rank)), null, null, null));
     }
     landed.clear();
     say("started");

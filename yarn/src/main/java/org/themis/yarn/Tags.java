@@ -56,6 +56,7 @@ record Tags(String hint, int gang, String problem) {
     if (problem != null) {
       return problem;
     }
-    return hint.isEmpty() ? null : Shim.check(hint);
+    String wrong = hint.isEmpty() ? null : Shim.check(hint);
+    return wrong == null ? null : wrong + "; as application tags one each: themis:app=NAME, themis:runtime=3h";
   }
 }

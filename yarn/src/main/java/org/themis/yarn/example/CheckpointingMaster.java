@@ -116,7 +116,7 @@ public final class CheckpointingMaster {
     rm.registerApplicationMaster("localhost", -1, "");
     say("registered");
     if (!avoid.isEmpty()) {
-      rm.updateBlacklist(List.of(avoid), List.of());
+      rm.updateBlacklist(List.of(avoid), null);
     }
     ask(size);
     while (done.size() < size) {

@@ -397,13 +397,13 @@ func TestYarnRestart(t *testing.T) {
 func TestYarnUndone(t *testing.T) {
 	bothModes(t, privateyarn.Options{}, func(t *testing.T, c *privateyarn.Cluster) {
 		app := submit(t, c, privateyarn.App{Containers: 6, GPUs: 1, Seconds: 1, Avoid: c.NodeName(1)})
-		awaitEvent(t, app, "with -102", 4)
+		awaitEvent(t, app, "with -102", 2)
 		second := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 8, GPUs: 1, Seconds: 1})
+		defer func() { t.Log(app.Events()) }()
 		await(t, second, succeeded)
 		if app.Count("started") != 0 {
 			t.Errorf("started without a node that it needs:\n%s", app.Events())
 		}
-		t.Log(app.Events())
 		if err := app.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 )
 
 const log4j = `log4j.rootLogger=INFO,stdout
+log4j.logger.org.themis=DEBUG
 log4j.appender.stdout=org.apache.log4j.ConsoleAppender
 log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
 log4j.appender.stdout.layout.ConversionPattern=%d{ISO8601} %p %c{1} [%t]: %m%n

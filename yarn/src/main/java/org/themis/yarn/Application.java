@@ -7,6 +7,7 @@ import java.util.List;
 import org.apache.hadoop.yarn.api.records.ApplicationAttemptId;
 import org.apache.hadoop.yarn.api.records.ApplicationId;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
+import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainer;
 
 /** An application that asks for GPUs, or did. Of the policy's thread alone. */
 final class Application {
@@ -14,6 +15,7 @@ final class Application {
   final RMApp app;
   final Tags tags;
   final List<Gang> gangs = new ArrayList<>(); // in the order in which they came
+  List<RMContainer> reservations = List.of(); // with GPUs
   ApplicationAttemptId attempt; // null once it is over
   String queue = "";
   double share;

@@ -57,6 +57,9 @@ final class Gang {
   /** How long after an allocation its container has been seen for sure. */
   private static final long LATE_MS = 10_000;
 
+  /** How long an application may take to hear of its containers, and to say what it lacks. */
+  private static final long SETTLE_MS = 5_000;
+
   /** How long the place of a failed container is kept. */
   static final long KEEP_MS = 30_000;
 
@@ -71,6 +74,7 @@ final class Gang {
   String partition = "";
   boolean asked; // its application asks for it now
   boolean again; // LEAVING: it will wait again
+  boolean ran; // LEAVING: it was whole before
   boolean adopted; // it started without a lease of ours
   Lease lease;
   long reclaimed; // the lease that was reclaimed under it, 0 if none was
@@ -106,6 +110,14 @@ final class Gang {
       case RUNNING -> vacancies.size();
       default -> 0;
     };
+  }
+
+  /**
+   * Whether its application may not know yet what it has got. An ask is a total: one that was sent
+   * before the last containers were heard of asks for them once more.
+   */
+  boolean settles(long now) {
+    return state == State.LANDING || state == State.RUNNING && now - startMs < SETTLE_MS;
   }
 
   /** Starts to land. False if the lease does not hold the whole gang. */
@@ -281,6 +293,7 @@ final class Gang {
     unlease();
     state = members.isEmpty() && leaving.isEmpty() ? State.WAITING : State.LEAVING;
     again = true;
+    ran = false;
     outcome = Outcome.NONE;
     withdrawnMs = now;
   }
@@ -296,6 +309,7 @@ final class Gang {
     members.put(c.getContainerId(), c);
     state = State.LEAVING;
     again = true;
+    ran = false;
   }
 
   /** It is over for its application. */
@@ -304,6 +318,7 @@ final class Gang {
     leaving.putAll(members);
     members.clear();
     vacancies.clear();
+    ran = state == State.RUNNING;
     state = State.LEAVING;
     again = waitAgain;
     outcome = waitAgain ? Outcome.NONE : how;
@@ -318,7 +333,7 @@ final class Gang {
     if (again) {
       state = State.WAITING;
       asked = false;
-      restarts++;
+      restarts += ran ? 1 : 0;
       startMs = endMs = 0;
     } else {
       state = State.ENDED;

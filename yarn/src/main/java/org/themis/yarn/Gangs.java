@@ -26,12 +26,16 @@ import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.fica.FiCaS
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.placement.AppPlacementAllocator;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.SchedulerNode;
 import org.apache.hadoop.yarn.server.scheduler.SchedulerRequestKey;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * All gangs: what applications ask for and run, read from the scheduler again and again and compared
  * with what was known. Of the policy's thread alone.
  */
 final class Gangs {
+  private static final Logger LOG = LoggerFactory.getLogger(Gangs.class);
+
   /** Waiting gangs of one demand that are listed one by one. */
   private static final int LISTED_MOST = 64;
 
@@ -105,6 +109,10 @@ final class Gangs {
     a.queue = attempt.getCSLeafQueue().getQueuePath();
     a.share = share(attempt.getCSLeafQueue());
     a.master = attempt.isWaitingForAMContainer();
+    a.reservations =
+        attempt.getReservedContainers().stream()
+            .filter(c -> Gpus.in(c.getReservedResource()) > 0)
+            .toList();
     lose(a, live, restarted, now);
     land(a, live, now);
     for (Gang g : a.gangs) {
@@ -252,13 +260,15 @@ final class Gangs {
       listed++;
       last = g;
     }
-    while (left > 0 && listed < LISTED_MOST) {
+    boolean settled = first(a, g -> g.demand.equals(d) && g.settles(now)) == null;
+    while (left > 0 && settled && listed < LISTED_MOST) {
       last = a.add(d, now);
+      LOG.debug("themis: {} waits: {} more containers of {} are asked for", last.id, left, d);
       left -= want(last, Math.min(left, whole), ask, partition);
       listed++;
     }
     if (last != null) {
-      last.more = left <= 0 ? 0 : (left + whole - 1) / whole;
+      last.more = left <= 0 || !settled ? 0 : (left + whole - 1) / whole;
     }
   }
 

@@ -59,9 +59,19 @@ public final class LeasedPlacementAllocator<N extends SchedulerNode>
     return super.canAllocate(type, node) && mayStart(node);
   }
 
+  /**
+   * On a lease, and where the GPUs are free: YARN would reserve a node that is full, and no other
+   * application gets anything on a node that is reserved.
+   */
   private boolean mayStart(SchedulerNode node) {
     int asked = gpus;
-    return asked == 0 || LeaseTable.current().admits(demand, node.getNodeID(), asked);
+    if (asked == 0) {
+      return true;
+    }
+    LeaseTable table = LeaseTable.current();
+    return !table.governs()
+        || table.admits(demand, node.getNodeID(), asked)
+            && Gpus.in(node.getUnallocatedResource()) >= asked;
   }
 
   @Override

@@ -73,7 +73,7 @@ final class Snapshot {
             .put(11, a.share)
             .put(12, state(g))
             .put(13, g.state == Gang.State.ENDED ? g.outcome.ordinal() : 0)
-            .put(14, blocked(a, g))
+            .put(14, blocked(g))
             .put(15, Math.min(a.app.getSubmitTime(), g.sinceMs) / 1000)
             .put(16, g.sinceMs / 1000)
             .put(17, g.startMs / 1000)
@@ -91,7 +91,7 @@ final class Snapshot {
     eligible(m, nodes, g);
     for (Map.Entry<NodeId, Integer> on : g.places().entrySet()) {
       Nodes.View v = nodes.get(on.getKey());
-      if (v != null && g.state != Gang.State.LANDING) {
+      if (v != null && g.state != Gang.State.LANDING && !undone(g)) {
         m.put(37, new Message().put(1, v.index).put(2, on.getValue()));
       }
     }
@@ -102,12 +102,20 @@ final class Snapshot {
     return switch (g.state) {
       case WAITING, LANDING -> 0;
       case RUNNING -> 1;
-      case LEAVING -> 3;
+      case LEAVING -> undone(g) ? 0 : 3;
       case ENDED -> 4;
     };
   }
 
-  private static String blocked(Application a, Gang g) {
+  /** A gang that was never whole never ran, as far as the core knows. */
+  private static boolean undone(Gang g) {
+    return g.state == Gang.State.LEAVING && !g.ran;
+  }
+
+  private static String blocked(Gang g) {
+    if (undone(g)) {
+      return "what had landed of it is given back";
+    }
     if (g.state != Gang.State.WAITING || g.asked) {
       return "";
     }

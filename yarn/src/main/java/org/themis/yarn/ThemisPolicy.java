@@ -147,6 +147,7 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
       grant(now);
       reclaim(now);
       LeaseTable.publish(LeaseTable.of(gangs.leases()));
+      unreserve();
     }
     explain();
     observe(now);
@@ -260,6 +261,20 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
       }
     }
     Reclaims.publish(notices);
+  }
+
+  /** Drops what YARN has reserved for gangs that no longer hold a lease there. */
+  private void unreserve() {
+    LeaseTable table = LeaseTable.current();
+    for (Application a : gangs.applications()) {
+      for (RMContainer c : a.reservations) {
+        Demand demand = new Demand(a.id, c.getReservedSchedulerKey());
+        if (a.attempt != null
+            && !table.admits(demand, c.getReservedNode(), Gpus.in(c.getReservedResource()))) {
+          post(a, c, SchedulerEventType.KILL_RESERVED_CONTAINER);
+        }
+      }
+    }
   }
 
   private void kill(Application a, Gang g, long now) {

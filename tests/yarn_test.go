@@ -7,9 +7,11 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -414,4 +416,54 @@ func TestYarnUndone(t *testing.T) {
 			return ""
 		})
 	})
+}
+
+// TestYarnCoreKilled kills the core 20 times (THEMIS_KILLS) at random instants
+// while gangs come and go: the ResourceManager lives, running containers run on,
+// no node has more GPUs under leases than it has.
+func TestYarnCoreKilled(t *testing.T) {
+	c := startYarn(t, privateyarn.Options{})
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	steady := submit(t, c, privateyarn.App{User: "carol", Containers: 2, GPUs: 1, Seconds: 1000})
+	awaitEvent(t, steady, "started", 1)
+	pid := c.RMPID()
+	var apps []*privateyarn.Submitted
+	for i, user := range []string{"alice", "bob"} {
+		apps = append(apps, submit(t, c, privateyarn.App{User: user, Queue: []string{"a", "b"}[i], Containers: 12, GPUs: 1, Seconds: 2, Eager: true, Tags: []string{"themis:gang=2"}}))
+	}
+	want := 20
+	if n, err := strconv.Atoi(os.Getenv("THEMIS_KILLS")); err == nil { // make soak
+		want = n
+	}
+	for kills, end := 0, time.Now().Add(5*time.Minute); kills < want; {
+		time.Sleep(time.Duration(rnd.IntN(1500)) * time.Millisecond)
+		if core, err := c.CorePID(); err == nil && syscall.Kill(core, syscall.SIGKILL) == nil {
+			kills++
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d kills in 5 minutes", kills)
+		}
+	}
+	for _, app := range apps {
+		await(t, app, succeeded)
+		if n := app.Count("got container"); n != 12 {
+			t.Errorf("%s got %d containers for 12 ranks:\n%s", app.ID, n, app.Events())
+		}
+	}
+	if c.RMPID() != pid {
+		t.Error("the ResourceManager did not live through it")
+	}
+	if steady.Count("ended") != 0 {
+		t.Errorf("a running container ended:\n%s", steady.Events())
+	}
+	held := map[string]int{}
+	for _, l := range yarnLeases(t, c) {
+		for _, p := range l.Places {
+			if held[p.Node] += p.GPUs; held[p.Node] > 4 {
+				t.Errorf("%d GPUs of %s are under leases", held[p.Node], p.Node)
+			}
+		}
+	}
 }

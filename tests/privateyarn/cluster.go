@@ -369,3 +369,6 @@ func (c *Cluster) CorePID() (int, error) {
 	}
 	return 0, errors.New("the ResourceManager has no core")
 }
+
+// RMPID is the ResourceManager's process id, 0 while it does not run.
+func (c *Cluster) RMPID() int { return c.sup.PID("rm") }

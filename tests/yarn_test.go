@@ -291,6 +291,17 @@ func TestYarnGangTag(t *testing.T) {
 	if n := app.Count("got container"); n != 4 {
 		t.Errorf("%d containers landed, 4 were asked for:\n%s", n, app.Events())
 	}
+	// An orderly end takes the core along, and nobody thinks that it is missing.
+	core, err := c.CorePID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StopRM(); err != nil {
+		t.Error(err)
+	}
+	if syscall.Kill(core, 0) == nil || strings.Contains(c.RMLog(), "no answer from the core") {
+		t.Errorf("an orderly end:\n%s", c.Said())
+	}
 }
 
 // TestYarnReplace: a container that fails is replaced on the lease of its gang,

@@ -121,9 +121,9 @@ final class Gang {
   }
 
   /** Starts to land. False if the lease does not hold the whole gang. */
-  boolean grant(Lease to, Map<NodeId, Integer> places, boolean anywhere) {
-    int places_n = places.values().stream().mapToInt(Integer::intValue).sum();
-    if (!anywhere && places_n < size) {
+  boolean grant(Lease to, Map<NodeId, Integer> places) {
+    int offered = places.values().stream().mapToInt(Integer::intValue).sum();
+    if (!to.anywhere() && offered < size) {
       return false;
     }
     granted.clear();
@@ -132,7 +132,8 @@ final class Gang {
     state = State.LANDING;
     adopted = false;
     reclaimed = 0;
-    if (anywhere) {
+    outcome = Outcome.NONE;
+    if (to.anywhere()) {
       to.allow(null, size);
       return true;
     }
@@ -146,7 +147,10 @@ final class Gang {
     return true;
   }
 
-  /** The application asks for fewer containers than have still to land; one that failed is asked for again. */
+  /**
+   * The application asks for fewer containers than have still to land. If one has just failed, it
+   * may not have asked again yet.
+   */
   void shrink(int containers, long now) {
     if (now - failedMs < KEEP_MS) {
       return;
@@ -172,7 +176,7 @@ final class Gang {
     if (state != State.LANDING || landed >= size) {
       return false;
     }
-    return granted.isEmpty() || granted.getOrDefault(node, 0) > 0;
+    return lease.anywhere() || granted.getOrDefault(node, 0) > 0;
   }
 
   /** Takes in a container that it expects. */
@@ -202,6 +206,9 @@ final class Gang {
       unlease();
       state = State.WAITING;
       return;
+    }
+    if (lease.anywhere()) { // from now on it is for the nodes where it landed
+      lease = new Lease(lease.id, gpus(), null);
     }
     state = State.RUNNING;
     startMs = now;
@@ -240,9 +247,6 @@ final class Gang {
     leaving.put(member, c);
     NodeId node = c.getAllocatedNode();
     boolean done = !restarted && ended(c.getContainerExitStatus());
-    if (!done) {
-      outcome = Outcome.FAILED;
-    }
     boolean replace = !done && nodeUp && reclaimed == 0;
     if (state == State.LANDING && !done) {
       landed--;
@@ -251,6 +255,7 @@ final class Gang {
     if (replace && (state == State.LANDING || state == State.RUNNING)) {
       vacancies.add(new Vacancy(member, node, now + KEEP_MS));
     } else if (state == State.RUNNING) {
+      outcome = done ? outcome : Outcome.FAILED;
       size--;
     }
   }
@@ -262,16 +267,20 @@ final class Gang {
         || status == ContainerExitStatus.KILLED_AFTER_APP_COMPLETION;
   }
 
-  /** Opens the places of failed containers whose exit is confirmed, and drops those that nobody asks for. */
-  void tend(boolean mayOpen, long now) {
+  /**
+   * Opens the places of failed containers whose exit is confirmed, and drops those that nobody has
+   * asked for again.
+   */
+  void tend(long now) {
     for (Iterator<Vacancy> i = vacancies.iterator(); i.hasNext(); ) {
       Vacancy v = i.next();
       if (now >= v.until || reclaimed != 0) {
         if (!v.open || lease.take(v.node, 0)) {
           i.remove();
+          outcome = Outcome.FAILED;
           size -= state == State.RUNNING ? 1 : 0;
         }
-      } else if (!v.open && mayOpen && !leaving.containsKey(v.of)) {
+      } else if (!v.open && !leaving.containsKey(v.of)) {
         if (lease == null) {
           lease = new Lease(0, gpus(), null);
         }
@@ -284,7 +293,7 @@ final class Gang {
       }
     }
     if (state == State.RUNNING && members.isEmpty() && vacancies.isEmpty()) {
-      leave(reclaimed != 0, outcome == Outcome.FAILED ? Outcome.FAILED : Outcome.COMPLETED);
+      leave(reclaimed != 0, outcome == Outcome.NONE ? Outcome.COMPLETED : outcome);
     }
   }
 

@@ -116,7 +116,7 @@ final class Gangs {
     lose(a, live, restarted, now);
     land(a, live, now);
     for (Gang g : a.gangs) {
-      g.tend(true, now);
+      g.tend(now);
       confirm(g, now);
     }
     match(a, attempt, asks, now);

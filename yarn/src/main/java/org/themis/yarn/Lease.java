@@ -30,6 +30,11 @@ final class Lease {
     this.except = except;
   }
 
+  /** Whether it is for any node but some. */
+  boolean anywhere() {
+    return except != null;
+  }
+
   private AtomicInteger on(NodeId node) {
     if (except == null) {
       return places.get(node);

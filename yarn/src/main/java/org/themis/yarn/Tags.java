@@ -57,6 +57,8 @@ record Tags(String hint, int gang, String problem) {
       return problem;
     }
     String wrong = hint.isEmpty() ? null : Shim.check(hint);
-    return wrong == null ? null : wrong + "; as application tags one each: themis:app=NAME, themis:runtime=3h";
+    return wrong == null
+        ? null
+        : wrong + "; as application tags one each: themis:app=NAME, themis:runtime=3h";
   }
 }

@@ -152,12 +152,12 @@ public final class ThemisCapacityScheduler extends CapacityScheduler {
 
   @Override
   public void serviceStop() throws Exception {
+    super.serviceStop(); // the policy's thread with it
     try {
       LeaseTable.publish(LeaseTable.OPEN);
       Shim.shut();
     } catch (Throwable e) {
       LOG.error("themis: the link to the core was not closed", e);
     }
-    super.serviceStop();
   }
 }

@@ -226,7 +226,7 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
       }
     }
     Lease lease = new Lease(grant.lease(), each, grant.anywhere() ? Set.copyOf(places.keySet()) : null);
-    if (g.grant(lease, places, grant.anywhere())) {
+    if (g.grant(lease, places)) {
       LOG.info("themis: {} has lease {} on {}", g.id, grant.lease(),
           grant.anywhere() ? "any node" : String.join(",", grant.nodes()));
     }

@@ -169,6 +169,7 @@ type Job struct {
 	since    time.Time // when it began to wait
 	counted  time.Time // up to when Attained counts
 	backoff  time.Time
+	seen     uint64    // the last step whose snapshot had it
 	blocked  time.Time // since when the host has held it back for this reason
 	fails    int
 	done     bool
@@ -259,11 +260,16 @@ type Wait struct {
 type Arbiter struct {
 	cfg       Config
 	now       time.Time
-	nodes     map[string]*cluster.Node
+	nodes     []cluster.Node // as last seen
+	node      map[string]int // their indices, by name
+	total     int            // GPUs of those that are not down
+	biggest   int            // GPUs of the largest
 	jobs      map[string]*Job
 	queue     []*Job // the same, in the order in which an app starts them; nil: to be made
 	apps      map[string]*App
-	leases    map[uint64]*Lease // live
+	all       []*App   // the same, by Order
+	leases    []*Lease // live, by ID
+	step      uint64   // counts calls of Step
 	fluid     *fairness.Fluid
 	learned   int                       // how often Remember was called
 	history   map[string][]fairness.Run // of like jobs
@@ -294,8 +300,7 @@ type IDs struct {
 // New starts with an empty cluster.
 func New(cfg Config, now time.Time) *Arbiter {
 	return &Arbiter{cfg: cfg, now: now,
-		nodes: map[string]*cluster.Node{}, jobs: map[string]*Job{}, apps: map[string]*App{},
-		leases: map[uint64]*Lease{}, fluid: fairness.NewFluid(now),
+		node: map[string]int{}, jobs: map[string]*Job{}, apps: map[string]*App{}, fluid: fairness.NewFluid(now),
 		history: map[string][]fairness.Run{}, said: map[uint32][]fairness.Run{}, debts: map[string]Debt{},
 		dirty: map[*App]bool{}, moved: map[*App]bool{}}
 }
@@ -307,6 +312,7 @@ func (a *Arbiter) Step(now time.Time, snap *cluster.Snapshot) Decision {
 		now = a.now
 	}
 	a.now = now
+	a.step++
 	a.changed = Decision{}
 	a.renewInSilence()
 	a.observe(snap)
@@ -331,16 +337,15 @@ func (a *Arbiter) Step(now time.Time, snap *cluster.Snapshot) Decision {
 // Now is the time of the last Step.
 func (a *Arbiter) Now() time.Time { return a.now }
 
-func (a *Arbiter) gpus() int {
-	var n int
-	for _, node := range a.nodes {
-		if node.State != cluster.NodeDown {
-			total, _ := node.TotalGPUs()
-			n += total
-		}
+// nodeOf is a node as last seen, nil if it is not known.
+func (a *Arbiter) nodeOf(name string) *cluster.Node {
+	if i, ok := a.node[name]; ok {
+		return &a.nodes[i]
 	}
-	return n
+	return nil
 }
+
+func (a *Arbiter) gpus() int { return a.total }
 
 // stir notes an event that may call for a round.
 func (a *Arbiter) stir() {
@@ -382,7 +387,7 @@ func (a *Arbiter) Next() time.Time {
 			at(l.Deadline.Add(1)) // a deadline has passed after it
 		}
 	}
-	for _, j := range a.jobs {
+	for _, j := range a.list() {
 		at(j.backoff)
 	}
 	return next
@@ -393,7 +398,7 @@ const savedEvery = 5 * time.Minute
 
 func (a *Arbiter) decision() Decision {
 	d := a.changed
-	for _, app := range a.apps { // so that a restart need not look far back
+	for _, app := range a.all { // so that a restart need not look far back
 		if app.Ended.IsZero() && a.now.Sub(app.saved) > savedEvery {
 			a.dirty[app] = true
 		}

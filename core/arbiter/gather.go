@@ -86,11 +86,7 @@ func (a *Arbiter) soonest(j *Job, ends endings) ([]cluster.Share, time.Time) {
 		node  string
 		ready time.Time
 	}
-	per, biggest := j.Shape.GPUsPerNode, 1
-	for _, node := range a.nodes {
-		total, _ := node.TotalGPUs()
-		biggest = max(biggest, total)
-	}
+	per, biggest := j.Shape.GPUsPerNode, max(a.biggest, 1)
 	n := max(j.Shape.NodesMin, len(j.Required), 1)
 	if per == 0 {
 		unit := j.Shape.Split()
@@ -107,7 +103,8 @@ func (a *Arbiter) soonest(j *Job, ends endings) ([]cluster.Share, time.Time) {
 		eligible = func(n string) bool { return ok[n] }
 	}
 	var all []candidate
-	for name, node := range a.nodes {
+	for i := range a.nodes {
+		node, name := &a.nodes[i], a.nodes[i].Name
 		total, _ := node.TotalGPUs()
 		if node.State != cluster.NodeUp || total < per || !eligible(name) {
 			continue

@@ -23,14 +23,10 @@ import (
 func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 	var items []lateJob
 	must := map[*Job]float64{}
-	apps := make([]*App, 0, len(a.apps))
-	for _, app := range a.apps {
-		if app.Ended.IsZero() && !app.Reference.IsZero() {
-			apps = append(apps, app)
+	for _, app := range a.all {
+		if !app.Ended.IsZero() || app.Reference.IsZero() {
+			continue
 		}
-	}
-	slices.SortFunc(apps, func(x, y *App) int { return cmp.Compare(x.Order, y.Order) })
-	for _, app := range apps {
 		for _, j := range app.jobs {
 			if j.done {
 				continue

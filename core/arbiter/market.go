@@ -46,7 +46,7 @@ type market struct {
 
 func (a *Arbiter) market(expired map[*Lease]bool) *market {
 	offer, rates := a.offer(expired), a.fluid.Rates()
-	m := &market{offered: offer, space: auction.NewSpace(offer), held: expired, rates: rates, lease: a.cfg.Lease, restart: a.cfg.Restart, biggest: a.biggest(),
+	m := &market{offered: offer, space: auction.NewSpace(offer), held: expired, rates: rates, lease: a.cfg.Lease, restart: a.cfg.Restart, biggest: a.biggest,
 		byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{}, owner: map[string]string{},
 		placed: map[string]auction.Placement{}, length: map[string]time.Duration{}, mustGroup: map[string]bool{},
 		owedTo: map[string]bool{}, owing: map[string]float64{}, moving: map[string]*Lease{}}
@@ -112,21 +112,11 @@ func (m *market) list(a *Arbiter) {
 	}
 }
 
-// biggest is how many GPUs the largest node has.
-func (a *Arbiter) biggest() int {
-	most := 0
-	for _, n := range a.nodes {
-		total, _ := n.TotalGPUs()
-		most = max(most, total)
-	}
-	return most
-}
-
 // whole tells which gang groups have all their jobs waiting. The group of jobs
 // that belong to none, "", always has.
 func (a *Arbiter) whole() map[string]bool {
 	out := map[string]bool{"": true}
-	for _, j := range a.jobs {
+	for _, j := range a.list() {
 		if j.Gang != "" && !j.done {
 			ok, seen := out[j.Gang]
 			out[j.Gang] = a.wants(j) && (ok || !seen)
@@ -302,7 +292,8 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 			}
 		}
 	}
-	for _, n := range a.nodes {
+	for i := range a.nodes {
+		n := &a.nodes[i]
 		if n.State != cluster.NodeUp {
 			continue
 		}

@@ -21,26 +21,30 @@ func (a *Arbiter) observe(snap *cluster.Snapshot) {
 	a.observeNodes(snap.Nodes)
 	a.crowd()
 	a.fluid.Advance(a.now, a.gpus()) // before who comes now is in it
-	seen := make(map[string]bool, len(snap.Jobs))
 	jobs := make([]*cluster.Job, len(snap.Jobs))
 	for i := range jobs {
 		jobs[i] = &snap.Jobs[i]
 	}
-	slices.SortStableFunc(jobs, func(x, y *cluster.Job) int {
-		return cmp.Or(x.Submit.Compare(y.Submit), cmp.Compare(len(x.ID), len(y.ID)), cmp.Compare(x.ID, y.ID))
-	})
-	for i := range jobs {
-		seen[jobs[i].ID] = true
-		in := *jobs[i] // the snapshot is the caller's
-		a.observeJob(&in)
+	if !slices.IsSortedFunc(jobs, submitted) {
+		slices.SortStableFunc(jobs, submitted)
 	}
+	for i := range jobs {
+		a.observeJob(jobs[i])
+	}
+	var old []*Job
 	for _, j := range a.list() {
-		if !seen[j.ID] && !j.done {
+		if j.seen == a.step {
+			continue
+		}
+		if !j.done {
 			a.end(j, cluster.Vanished)
 		}
-		if !seen[j.ID] && j.done && a.now.Sub(j.End) > time.Hour {
-			a.forget(j)
+		if a.now.Sub(j.End) > time.Hour {
+			old = append(old, j)
 		}
+	}
+	for _, j := range old {
+		a.forget(j)
 	}
 	a.reconcile()
 	for app := range a.moved {
@@ -48,6 +52,14 @@ func (a *Arbiter) observe(snap *cluster.Snapshot) {
 	}
 	clear(a.moved)
 	a.closeApps()
+}
+
+// submitted orders jobs as they came.
+func submitted(x, y *cluster.Job) int {
+	if c := x.Submit.Compare(y.Submit); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(len(x.ID), len(y.ID)), cmp.Compare(x.ID, y.ID))
 }
 
 // reconcile withdraws grants whose GPUs a job took that the host started without
@@ -59,8 +71,10 @@ func (a *Arbiter) reconcile() {
 			continue
 		}
 		for _, s := range l.On {
-			if _, ok := left[s.Node]; !ok && a.nodes[s.Node] != nil {
-				left[s.Node] = freeOf(a.nodes[s.Node])
+			if n := a.nodeOf(s.Node); n != nil {
+				if _, ok := left[s.Node]; !ok {
+					left[s.Node] = freeOf(n)
+				}
 			}
 			if left[s.Node] -= s.GPUs; left[s.Node] < 0 {
 				left[s.Node] += s.GPUs
@@ -72,25 +86,63 @@ func (a *Arbiter) reconcile() {
 }
 
 func (a *Arbiter) observeNodes(nodes []cluster.Node) {
-	fresh := make(map[string]*cluster.Node, len(nodes))
 	for i := range nodes {
-		n := &nodes[i]
-		fresh[n.Name] = n
-		old := a.nodes[n.Name]
+		n, old := &nodes[i], (*cluster.Node)(nil)
+		if i < len(a.nodes) && a.nodes[i].Name == n.Name {
+			old = &a.nodes[i]
+		} else {
+			old = a.nodeOf(n.Name)
+		}
 		if old == nil || old.State != n.State || freeOf(old) < freeOf(n) {
 			a.stir()
 		}
 	}
-	a.nodes = fresh
+	a.keepNodes(nodes)
 	for _, l := range a.live(notStarted) {
 		if l.State != Granted && l.State != Reserved {
 			continue
 		}
 		for _, s := range l.On {
-			if n := fresh[s.Node]; n == nil || n.State != cluster.NodeUp {
+			if n := a.nodeOf(s.Node); n == nil || n.State != cluster.NodeUp {
 				a.over(l, fmt.Sprintf("node %s is no longer available", s.Node))
 				break
 			}
+		}
+	}
+}
+
+// keepNodes copies the nodes, which are the caller's; of those with the same
+// name the last counts.
+func (a *Arbiter) keepNodes(nodes []cluster.Node) {
+	same := len(nodes) == len(a.nodes)
+	for i := 0; same && i < len(nodes); i++ {
+		same = nodes[i].Name == a.nodes[i].Name
+	}
+	if !same {
+		clear(a.node)
+		a.nodes = make([]cluster.Node, 0, len(nodes))
+		for i := range nodes {
+			if _, ok := a.node[nodes[i].Name]; !ok {
+				a.node[nodes[i].Name] = len(a.nodes)
+				a.nodes = append(a.nodes, cluster.Node{})
+			}
+		}
+	}
+	a.total, a.biggest = 0, 0
+	for i := range nodes {
+		k := i
+		if !same {
+			k = a.node[nodes[i].Name]
+		}
+		gpus := append(a.nodes[k].GPUs[:0], nodes[i].GPUs...)
+		a.nodes[k] = nodes[i]
+		a.nodes[k].GPUs = gpus
+	}
+	for i := range a.nodes {
+		total, _ := a.nodes[i].TotalGPUs()
+		a.biggest = max(a.biggest, total)
+		if a.nodes[i].State != cluster.NodeDown {
+			a.total += total
 		}
 	}
 }
@@ -105,19 +157,23 @@ func freeOf(n *cluster.Node) int {
 
 func (a *Arbiter) observeJob(in *cluster.Job) {
 	j := a.jobs[in.ID]
+	if j != nil {
+		j.seen = a.step
+	}
 	if in.Submit.IsZero() {
-		in.Submit = a.now
-		if j != nil {
-			in.Submit = j.Submit
+		c := *in // the snapshot is the caller's
+		if in, c.Submit = &c, a.now; j != nil {
+			c.Submit = j.Submit
 		}
 	}
 	if j == nil {
 		if in.State == cluster.Ended {
 			return // it came and went unseen
 		}
-		j = &Job{counted: a.now, since: a.now}
-		a.jobs[in.ID], a.queue = j, nil
+		j = &Job{counted: a.now, since: a.now, seen: a.step}
+		a.jobs[in.ID] = j
 		j.Job = *in
+		a.enlist(j)
 		a.changed.Jobs = append(a.changed.Jobs, j)
 		a.stir()
 	}
@@ -192,7 +248,7 @@ func (a *Arbiter) count(j *Job) {
 }
 
 func (a *Arbiter) rack(node string) string {
-	if n := a.nodes[node]; n != nil {
+	if n := a.nodeOf(node); n != nil {
 		return n.Rack
 	}
 	return ""
@@ -254,7 +310,7 @@ func (a *Arbiter) join(j *Job) {
 		default:
 			app.Entity = owner
 		}
-		a.apps[id] = app
+		a.apps[id], a.all = app, append(a.all, app)
 	}
 	j.App = app
 	app.jobs = append(app.jobs, j)
@@ -360,6 +416,7 @@ func (a *Arbiter) forget(j *Job) {
 	if len(app.jobs) == 0 {
 		a.fluid.Remove(app.ID)
 		delete(a.apps, app.ID)
+		a.all = slices.DeleteFunc(a.all, func(o *App) bool { return o == app })
 	} else {
 		a.dirty[app] = true
 	}
@@ -367,14 +424,16 @@ func (a *Arbiter) forget(j *Job) {
 
 func (a *Arbiter) drop(j *Job) {
 	delete(a.jobs, j.ID)
-	a.queue = nil
+	if at, ok := slices.BinarySearchFunc(a.queue, j, before); ok {
+		a.queue = slices.Delete(a.queue, at, at+1)
+	}
 }
 
 func (a *Arbiter) newLease(j *Job, round uint64, on []cluster.Share, length time.Duration) *Lease {
 	a.ids.Lease++
 	l := &Lease{ID: a.ids.Lease, Job: j.ID, App: j.App.ID, Round: round, State: Granted,
 		On: slices.Clone(on), Length: length, Granted: a.now, Deadline: a.now.Add(a.cfg.TakeUp)}
-	a.leases[l.ID] = l
+	a.leases = append(a.leases, l)
 	j.Lease = l
 	a.changed.Leases = append(a.changed.Leases, l)
 	return l
@@ -382,7 +441,9 @@ func (a *Arbiter) newLease(j *Job, round uint64, on []cluster.Share, length time
 
 func (a *Arbiter) over(l *Lease, why string) {
 	l.State, l.Ended, l.Reason = Over, a.now, why
-	delete(a.leases, l.ID)
+	if at, ok := slices.BinarySearchFunc(a.leases, l, func(x, y *Lease) int { return cmp.Compare(x.ID, y.ID) }); ok {
+		a.leases = slices.Delete(a.leases, at, at+1)
+	}
 	if j := a.jobs[l.Job]; j != nil && j.Lease == l {
 		j.Lease = nil
 		j.since = a.now

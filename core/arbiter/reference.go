@@ -124,7 +124,7 @@ const parMost = 0.02
 // crowd counts the app-seconds since the virtual schedule was last played.
 func (a *Arbiter) crowd() {
 	var n int
-	for _, app := range a.apps {
+	for _, app := range a.all {
 		if app.Ended.IsZero() {
 			n++
 		}
@@ -153,7 +153,8 @@ func (a *Arbiter) paper(app *App) time.Time {
 // changes of under 1% wait, as each is a row in the ledger.
 func (a *Arbiter) papers() map[string]time.Time {
 	refs := map[string]time.Time{}
-	for id, app := range a.apps {
+	for _, app := range a.all {
+		id := app.ID
 		if ref := a.paper(app); app.Ended.IsZero() && ref.Sub(app.Reference).Abs() > ref.Sub(app.Submit)/100 {
 			refs[id] = ref
 		}

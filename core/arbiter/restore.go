@@ -3,6 +3,8 @@
 package arbiter
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"themis/core/cluster"
@@ -81,11 +83,12 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 	for _, sa := range s.Apps {
 		app := sa.App
 		app.work = 0 // told so far, of the jobs that are still known
-		a.apps[app.ID] = &app
+		a.apps[app.ID], a.all = &app, append(a.all, &app)
 		if sa.Fluid.Entity != "" {
 			a.fluid.Restore(app.ID, sa.Fluid)
 		}
 	}
+	slices.SortFunc(a.all, func(x, y *App) int { return cmp.Compare(x.Order, y.Order) })
 	for _, sj := range s.Jobs {
 		j := &Job{Job: sj.Job, App: a.apps[sj.App], Estimate: sj.Estimate, First: sj.First, declared: sj.Declared, Attained: sj.Attained,
 			report: sj.Report, since: sj.Since, counted: sj.Counted, fails: sj.Fails, Note: sj.Note, done: sj.Done}
@@ -94,19 +97,20 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 			j.App.jobs = append(j.App.jobs, j)
 		}
 	}
-	for _, app := range a.apps {
+	for _, app := range a.all {
 		app.work, _ = workOf(app, 0)
 	}
 	for i := range s.Leases {
 		l := s.Leases[i]
 		if j := a.jobs[l.Job]; j != nil {
-			a.leases[l.ID] = &l
+			a.leases = append(a.leases, &l)
 			j.Lease = &l
 			if l.State == Granted { // the host may not have heard of it yet
 				l.Deadline = now.Add(cfg.TakeUp)
 			}
 		}
 	}
+	slices.SortFunc(a.leases, func(x, y *Lease) int { return cmp.Compare(x.ID, y.ID) })
 	a.stir()
 	return a
 }

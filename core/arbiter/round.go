@@ -20,7 +20,7 @@ const backoffMost = 5 * time.Minute
 // refer brings every app's reference and rho up to date.
 func (a *Arbiter) refer() {
 	a.going = 0
-	for _, app := range a.apps {
+	for _, app := range a.all {
 		if app.Ended.IsZero() {
 			a.going++
 		}
@@ -29,7 +29,8 @@ func (a *Arbiter) refer() {
 	if a.cfg.Reference == ReferencePaper {
 		refs = a.papers()
 	}
-	for id, app := range a.apps {
+	for _, app := range a.all {
+		id := app.ID
 		if earliest := app.earliest(); a.cfg.Reference != ReferencePaper && refs[id].Before(earliest) && !refs[id].IsZero() {
 			refs[id] = earliest
 		}
@@ -66,7 +67,7 @@ func (app *App) earliest() time.Time {
 // rate recomputes rho: projected for apps that go on, final for ended ones.
 func (a *Arbiter) rate() {
 	rates := a.fluid.Rates()
-	for _, app := range a.apps {
+	for _, app := range a.all {
 		rho := 0.0
 		if app.Ended.IsZero() {
 			o := a.outlook(app, rates[app.ID])
@@ -195,7 +196,7 @@ func (a *Arbiter) timeouts() {
 			j.backoff = a.now.Add(a.cfg.Lease)
 		}
 	}
-	for _, j := range a.jobs {
+	for _, j := range a.list() {
 		if !j.backoff.IsZero() && !a.now.Before(j.backoff) {
 			j.backoff = time.Time{}
 			a.stir()
@@ -230,7 +231,7 @@ func (a *Arbiter) promote() {
 		}
 		gang, free := a.jobs[l.Job].Gang, true
 		for _, s := range l.On {
-			n := a.nodes[s.Node]
+			n := a.nodeOf(s.Node)
 			if n == nil || a.unclaimed(n) < s.GPUs ||
 				a.jobs[l.Job].Shape.Exclusive && n.CPUsUsed > 0 {
 				free = false
@@ -402,7 +403,7 @@ func (a *Arbiter) expired() map[*Lease]bool {
 // that takes nothing new could not.
 func (a *Arbiter) onOffer(l *Lease) bool {
 	return !slices.ContainsFunc(l.On, func(s cluster.Share) bool {
-		n := a.nodes[s.Node]
+		n := a.nodeOf(s.Node)
 		return n == nil || n.State != cluster.NodeUp
 	})
 }
@@ -448,11 +449,19 @@ func (a *Arbiter) list() []*Job {
 		for _, j := range a.jobs {
 			a.queue = append(a.queue, j)
 		}
-		slices.SortFunc(a.queue, func(x, y *Job) int {
-			return cmp.Or(x.Submit.Compare(y.Submit), cmp.Compare(len(x.ID), len(y.ID)), cmp.Compare(x.ID, y.ID))
-		})
+		slices.SortFunc(a.queue, before)
 	}
 	return a.queue
+}
+
+func before(x, y *Job) int { return submitted(&x.Job, &y.Job) }
+
+// enlist puts a new job into the list.
+func (a *Arbiter) enlist(j *Job) {
+	if a.queue != nil {
+		at, _ := slices.BinarySearchFunc(a.queue, j, before)
+		a.queue = slices.Insert(a.queue, at, j)
+	}
 }
 
 // settle turns placements into leases: renewals, grants, endings.

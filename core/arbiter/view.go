@@ -187,8 +187,8 @@ func (a *Arbiter) Explain(id string) (Explanation, bool) {
 		return Explanation{}, false
 	}
 	e := Explanation{Job: j, Last: a.last, Next: a.next()}
-	for _, n := range a.nodes {
-		e.Free += freeOf(n)
+	for i := range a.nodes {
+		e.Free += freeOf(&a.nodes[i])
 	}
 	e.Free -= a.claimedAll()
 	if j.App != nil {
@@ -307,8 +307,8 @@ type State struct {
 // the next Step.
 func (a *Arbiter) State() State {
 	s := State{Now: a.now, GPUs: a.gpus(), Claimed: a.claimedAll(), Nodes: len(a.nodes), Next: a.next(), Last: a.last, Config: a.cfg}
-	for _, n := range a.nodes {
-		_, used := n.TotalGPUs()
+	for i := range a.nodes {
+		_, used := a.nodes[i].TotalGPUs()
 		s.Used += used
 	}
 	for _, j := range a.jobs {
@@ -320,16 +320,11 @@ func (a *Arbiter) State() State {
 			s.Running++
 		}
 	}
-	for _, app := range a.apps {
-		s.Apps = append(s.Apps, app)
-	}
+	s.Apps = slices.Clone(a.all)
 	slices.SortFunc(s.Apps, func(x, y *App) int {
 		return cmp.Or(x.Ended.Compare(y.Ended), cmp.Compare(y.Rho, x.Rho), cmp.Compare(x.Order, y.Order))
 	})
-	for _, l := range a.leases {
-		s.Leases = append(s.Leases, l)
-	}
-	slices.SortFunc(s.Leases, func(x, y *Lease) int { return cmp.Compare(x.ID, y.ID) })
+	s.Leases = slices.Clone(a.leases)
 	return s
 }
 

@@ -219,7 +219,7 @@ func (w *world) idle() {
 			return
 		}
 	}
-	m := &market{scopes: map[string]*auction.Scope{}, biggest: a.biggest()}
+	m := &market{scopes: map[string]*auction.Scope{}, biggest: a.biggest}
 	for _, j := range a.list() {
 		if a.wants(j) && j.Gang == "" {
 			space := auction.NewSpace(a.offer(nil))

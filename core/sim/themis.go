@@ -43,7 +43,12 @@ func (w *World) newHost(cfg arbiter.Config) *host {
 	h.snap.Host = "sim"
 	for i := range w.Nodes {
 		n := *w.Nodes[i].Node
-		n.GPUs = slices.Clone(n.GPUs)
+		var all cluster.GPUs
+		for _, g := range n.GPUs {
+			all.Type = g.Type
+			all.Total += g.Total
+		}
+		n.GPUs = []cluster.GPUs{all}
 		n.CPUs, n.CPUsUsed, n.MemMiB, n.MemUsed = 0, 0, 0, 0 // traces say nothing of them
 		h.snap.Nodes = append(h.snap.Nodes, n)
 		h.nodes[n.Name] = i
@@ -122,13 +127,13 @@ func (h *host) leave(j *Job) {
 
 // observe brings the snapshot up to date; jobs that ended are in it once.
 func (h *host) observe(w *World) {
-	h.snap.Nodes = cloneNodes(h.snap.Nodes) // the old ones are the arbiter's, to compare
 	for i := range h.snap.Nodes {
 		n := &h.snap.Nodes[i]
 		n.State = cluster.NodeUp
 		if w.Nodes[i].Down {
 			n.State = cluster.NodeDown
 		}
+		n.GPUs[0].Used = 0
 	}
 	h.snap.Jobs = h.snap.Jobs[:0]
 	kept := h.order[:0]
@@ -145,19 +150,6 @@ func (h *host) observe(w *World) {
 		h.snap.Jobs = append(h.snap.Jobs, s.Job)
 	}
 	h.order = kept
-}
-
-func cloneNodes(in []cluster.Node) []cluster.Node {
-	out := slices.Clone(in)
-	gpus := make([]cluster.GPUs, len(in))
-	for i := range out {
-		for _, g := range out[i].GPUs {
-			gpus[i].Type = g.Type
-			gpus[i].Total += g.Total
-		}
-		out[i].GPUs = gpus[i : i+1]
-	}
-	return out
 }
 
 // see updates what the host knows of a job.

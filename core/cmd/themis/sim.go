@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +31,9 @@ type simFlags struct {
 	lenient                                 bool
 	sim.Options
 }
+
+// gcPercent is how much garbage a simulation lets pile up, as part of what lives.
+const gcPercent = 400
 
 func newSim(a *app) *cobra.Command {
 	var f simFlags
@@ -56,6 +60,7 @@ func newSim(a *app) *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			defer debug.SetGCPercent(debug.SetGCPercent(gcPercent)) // the heap is small, so a larger one costs little
 			r, err := f.play(ctx, t, cl, out != "", newProgress(os.Stderr))
 			if err != nil {
 				return err

@@ -14,8 +14,9 @@ import (
 	"themis/tests/privateslurm"
 )
 
-// everybodyBids lets all apps take part in every auction.
-var everybodyBids = strings.Replace(quick, "[auction]", "[auction]\nf = 0\n", 1)
+// everybodyBids lets all apps take part in every auction, which waits until both
+// nodes of a job that has ended are free.
+var everybodyBids = strings.NewReplacer("[auction]\n", "[auction]\nf = 0\n", `"100ms"`, `"1500ms"`).Replace(quick)
 
 // contest fills the cluster, lets two users queue up for it, and returns their
 // jobs and the round in which both bid.

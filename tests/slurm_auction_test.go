@@ -14,9 +14,12 @@ import (
 	"themis/tests/privateslurm"
 )
 
-// everybodyBids lets all apps take part in every auction, which waits until both
-// nodes of a job that has ended are free.
-var everybodyBids = strings.NewReplacer("[auction]\n", "[auction]\nf = 0\n", `"100ms"`, `"1500ms"`).Replace(quick)
+// unhurried holds a round when all nodes of a job that has ended are free, and not
+// one by one.
+var unhurried = strings.Replace(quick, `"100ms"`, `"1500ms"`, 1)
+
+// everybodyBids lets all apps take part in every auction.
+var everybodyBids = strings.Replace(unhurried, "[auction]", "[auction]\nf = 0\n", 1)
 
 // contest fills the cluster, lets two users queue up for it, and returns their
 // jobs and the round in which both bid.

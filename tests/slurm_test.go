@@ -136,7 +136,7 @@ func checkLeases(t *testing.T, c *privateslurm.Cluster, perNode int) []bridge.Le
 
 // TestNoGrantNoStart: a job that has not won waits with a readable reason.
 func TestNoGrantNoStart(t *testing.T) {
-	c := start(t, privateslurm.Options{})
+	c := start(t, privateslurm.Options{ThemisTOML: unhurried})
 	big := sbatch(t, c, "alice", "sleep 300", "-N4", "--gres=gpu:8", "-t10")
 	wait(t, c, big, running)
 	late := sbatch(t, c, "bob", "sleep 5", "--gres=gpu:4", "-t5")

@@ -286,7 +286,8 @@ type Arbiter struct {
 	dirty     map[*App]bool
 	moved     map[*App]bool // apps whose work may have changed
 	going     int           // apps that have not ended
-	quiet     bool          // no job wanted GPUs at the end of the last step
+	silent    map[string]bool
+	quiet     bool // no job wanted GPUs at the end of the last step
 	changed   Decision
 }
 
@@ -460,6 +461,11 @@ func (a *Arbiter) grant(l *Lease, order int) Grant {
 		return g
 	}
 	taken := map[string]bool{}
+	for i := range a.nodes {
+		if n := &a.nodes[i]; n.Shared && !slices.ContainsFunc(l.On, func(s cluster.Share) bool { return s.Node == n.Name }) {
+			taken[n.Name] = true // it may be another host's next
+		}
+	}
 	for _, o := range a.leases {
 		if o != l && (o.State == Granted || o.State == Reserved) {
 			for _, s := range o.On {

@@ -109,7 +109,7 @@ func (a *Arbiter) soonest(j *Job, ends endings) ([]cluster.Share, time.Time) {
 		if node.State != cluster.NodeUp || total < per || !eligible(name) {
 			continue
 		}
-		if ready, ok := a.readyAt(node, per, j.Shape.Exclusive, ends[name]); ok {
+		if ready, ok := a.readyAt(node, per, j.Shape.Exclusive || a.busyElsewhere(node, j.Host), ends[name]); ok {
 			all = append(all, candidate{name, ready})
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"themis/core/auction"
@@ -35,6 +34,9 @@ type market struct {
 	restart time.Duration // what leaving its GPUs costs a job
 	biggest int           // GPUs of the largest node
 	record  *Round
+	sides   map[string]string // which host has each shared node
+	awards  map[string]int    // how often a shared node got a host in this round
+	evicted []*Lease          // that have run out on what is another host's now
 
 	must      map[*Job]float64   // jobs that must not wait: see musts
 	mustGroup map[string]bool    // groups with such a job
@@ -44,12 +46,13 @@ type market struct {
 	moving    map[string]*Lease  // by job: leases that end if the job finds a better place
 }
 
-func (a *Arbiter) market(expired map[*Lease]bool) *market {
+func (a *Arbiter) market(expired map[*Lease]bool, sides map[string]string, awards map[string]int) *market {
 	offer, rates := a.offer(expired), a.fluid.Rates()
 	m := &market{offered: offer, space: auction.NewSpace(offer), held: expired, rates: rates, lease: a.cfg.Lease, restart: a.cfg.Restart, biggest: a.biggest,
 		byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{}, owner: map[string]string{},
 		placed: map[string]auction.Placement{}, length: map[string]time.Duration{}, mustGroup: map[string]bool{},
 		owedTo: map[string]bool{}, owing: map[string]float64{}, moving: map[string]*Lease{}}
+	m.sides, m.awards = sides, awards
 	free := m.space.Free()
 	byApp := m.renewals(a)
 	waiting, siblings := map[*App][]*Job{}, a.whole()
@@ -61,7 +64,7 @@ func (a *Arbiter) market(expired map[*Lease]bool) *market {
 	for app, jobs := range waiting {
 		for _, j := range usable(divide(jobs), free) {
 			m.byJob[j.ID] = j
-			byApp[app] = append(byApp[app], m.gang(j))
+			byApp[app] = append(byApp[app], m.gang(a, j))
 		}
 	}
 	wanted := 0
@@ -74,7 +77,6 @@ func (a *Arbiter) market(expired map[*Lease]bool) *market {
 			m.mustGroup[j.Gang] = j.Gang != ""
 		}
 	}
-	a.ids.Round++
 	m.record = &Round{ID: a.ids.Round, At: a.now, Free: free, Apps: len(byApp)}
 	bidding := map[string]int{} // apps by entity
 	for app := range byApp {
@@ -133,8 +135,12 @@ func (m *market) renewals(a *Arbiter) map[*App][]auction.Gang {
 			continue
 		}
 		j := a.jobs[l.Job]
+		if m.evicts(l, j.Host) {
+			m.evicted = append(m.evicted, l)
+			continue
+		}
 		m.byJob[j.ID] = j
-		g := m.gang(j)
+		g := m.gang(a, j)
 		if m.keepTogether(j) && len(l.On) > 1 && a.worthMoving(j, l) {
 			m.moving[j.ID] = l
 		} else {
@@ -252,19 +258,12 @@ func worstSource(m *market, b *auction.Bid) fairness.Source {
 	return known[worst]
 }
 
-func (m *market) gang(j *Job) auction.Gang {
+func (m *market) gang(a *Arbiter, j *Job) auction.Gang {
 	least := j.Shape.Count()
-	g := auction.Gang{ID: j.ID, Group: j.Gang, Shape: j.Shape, Required: j.Required,
+	g := auction.Gang{ID: j.ID, Group: j.Gang, Shape: j.Shape, Required: j.Required, Scope: m.scope(a, j),
 		Rate: func(gpus int, l cluster.Level) float64 { return fairness.Rate(j.Hint, least, gpus, l) }}
 	if m.keepTogether(j) {
 		g.Shape.GPUsPerNode, g.Shape.NodesMax = least, 1
-	}
-	if !j.AnyNode {
-		key := strings.Join(j.Nodes, "\x00")
-		if m.scopes[key] == nil {
-			m.scopes[key] = auction.NewScope(j.Nodes)
-		}
-		g.Scope = m.scopes[key]
 	}
 	return g
 }

@@ -18,6 +18,13 @@ const probeAfter = 5 * time.Minute
 // observe takes in what the host sees: nodes, jobs that came, started, were
 // requeued or ended, and what that means for their leases.
 func (a *Arbiter) observe(snap *cluster.Snapshot) {
+	a.silent = nil
+	for _, host := range snap.Silent {
+		if a.silent == nil {
+			a.silent = map[string]bool{}
+		}
+		a.silent[host] = true
+	}
 	a.observeNodes(snap.Nodes)
 	a.crowd()
 	a.fluid.Advance(a.now, a.gpus()) // before who comes now is in it
@@ -34,6 +41,10 @@ func (a *Arbiter) observe(snap *cluster.Snapshot) {
 	var old []*Job
 	for _, j := range a.list() {
 		if j.seen == a.step {
+			continue
+		}
+		if !j.done && a.silent[j.Host] {
+			a.count(j)
 			continue
 		}
 		if !j.done {
@@ -74,6 +85,9 @@ func (a *Arbiter) reconcile() {
 			if n := a.nodeOf(s.Node); n != nil {
 				if _, ok := left[s.Node]; !ok {
 					left[s.Node] = freeOf(n)
+				}
+				if n.Shared && n.Holder != "" && n.Holder != a.jobs[l.Job].Host {
+					left[s.Node] = 0
 				}
 			}
 			if left[s.Node] -= s.GPUs; left[s.Node] < 0 {
@@ -254,10 +268,10 @@ func (a *Arbiter) rack(node string) string {
 	return ""
 }
 
-// heldBack says whether the host itself keeps the job from starting. What the
+// heldBack says whether the host itself keeps the job from starting, or is silent. What the
 // host said long ago may no longer hold, and only a grant gets it to look again.
 func (a *Arbiter) heldBack(j *Job) bool {
-	return j.Blocked != "" && !(j.BlockedOld && a.now.Sub(j.blocked) >= probeAfter)
+	return a.silent[j.Host] || j.Blocked != "" && !(j.BlockedOld && a.now.Sub(j.blocked) >= probeAfter)
 }
 
 // restarted takes off what a requeue lost: all of it without checkpoints, none

@@ -29,10 +29,18 @@ func TestPromisesHold(t *testing.T) {
 		for i := range 3 {
 			w.addNode(fmt.Sprintf("n%d", i+1), fmt.Sprintf("r%d", i/2), 4)
 		}
+		hosts := []string{"slurm"}
+		if rapid.Bool().Draw(t, "pool") {
+			hosts = append(hosts, "yarn")
+			for _, n := range w.nodes {
+				n.Shared = rapid.Bool().Draw(t, "shared")
+			}
+		}
 		for i := range rapid.IntRange(1, 12).Draw(t, "jobs") {
 			j := simJob{takes: time.Duration(rapid.IntRange(1, 40).Draw(t, "minutes")) * time.Minute}
 			j.ID, j.User, j.Limit, j.Requeueable = fmt.Sprint(i), rapid.SampledFrom([]string{"alice", "bob"}).Draw(t, "user"), 2*time.Hour, true
 			j.Shape = rapid.SampledFrom([]cluster.Shape{{GPUs: 1}, {GPUs: 3}, {GPUsPerNode: 4}, {NodesMin: 2, GPUsPerNode: 2}, {NodesMin: 2, GPUsPerNode: 4}, {GPUs: 6, NodesMax: 3}}).Draw(t, "shape")
+			j.Host = rapid.SampledFrom(hosts).Draw(t, "host")
 			j.Hint.Checkpoint = rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "checkpoint")
 			w.submit(j)
 			w.run(time.Duration(rapid.IntRange(0, 8).Draw(t, "wait")) * time.Minute)

@@ -232,7 +232,7 @@ func (a *Arbiter) promote() {
 		gang, free := a.jobs[l.Job].Gang, true
 		for _, s := range l.On {
 			n := a.nodeOf(s.Node)
-			if n == nil || a.unclaimed(n) < s.GPUs ||
+			if n == nil || a.unclaimed(n) < s.GPUs || a.busyElsewhere(n, a.jobs[l.Job].Host) ||
 				a.jobs[l.Job].Shape.Exclusive && n.CPUsUsed > 0 {
 				free = false
 			}
@@ -308,10 +308,28 @@ func (a *Arbiter) auction() {
 		}
 		return
 	}
-	m := a.market(expired)
+	a.ids.Round++
+	sides, awards := a.sides(expired), map[string]int{}
+	m := a.hold(expired, sides, awards)
+	bound := m.record.Bound // as if hosts could mix
+	for n := 1; m.award(a, n == contestsMost); n++ {
+		m = a.hold(expired, sides, awards)
+		m.record.Bound, m.record.Exact = max(m.record.Bound, bound), false
+	}
 	if len(m.bids) == 0 || m.record.Free == 0 {
 		a.gather(m)
 		return
+	}
+	a.settle(m)
+	a.promote()
+	a.gather(m)
+}
+
+// hold holds the round, as far as nothing of it is kept.
+func (a *Arbiter) hold(expired map[*Lease]bool, sides map[string]string, awards map[string]int) *market {
+	m := a.market(expired, sides, awards)
+	if len(m.bids) == 0 || m.record.Free == 0 {
+		return m
 	}
 	m.serveOwed(a)
 	m.list(a)
@@ -353,9 +371,7 @@ func (a *Arbiter) auction() {
 	m.record.Welfare, m.record.Bound, m.record.Exact = res.Welfare, res.Bound, res.Exact
 	m.record.Proof = res.Proof()
 	m.widen()
-	a.settle(m)
-	a.promote()
-	a.gather(m)
+	return m
 }
 
 // participants puts those first who take part in the auction, and counts them:

@@ -30,6 +30,7 @@ type world struct {
 	fail     func(format string, args ...any)
 	deaf     bool           // the host starts nothing
 	renewals map[uint64]int // said so far, by lease
+	silent   string         // a host that is not heard
 	slow     bool           // a job's GPUs are free a tick before it has ended for good
 	decided  func(*Decision)
 }
@@ -129,10 +130,18 @@ func (w *world) observe() Decision {
 	for _, n := range w.nodes {
 		c := *n
 		c.GPUs = slices.Clone(n.GPUs)
+		for _, j := range w.jobs {
+			if n.Shared && slices.ContainsFunc(j.On, func(s cluster.Share) bool { return s.Node == n.Name }) && (j.State == cluster.Running || j.State == cluster.Completing) {
+				c.Holder = j.Host
+			}
+		}
 		snap.Nodes = append(snap.Nodes, c)
 	}
+	if w.silent != "" {
+		snap.Silent = []string{w.silent}
+	}
 	for _, j := range w.jobs {
-		if !j.gone {
+		if !j.gone && (w.silent == "" || j.Host != w.silent) {
 			snap.Jobs = append(snap.Jobs, j.Job)
 		}
 	}
@@ -219,11 +228,11 @@ func (w *world) idle() {
 			return
 		}
 	}
-	m := &market{scopes: map[string]*auction.Scope{}, biggest: a.biggest}
+	m := &market{scopes: map[string]*auction.Scope{}, biggest: a.biggest, sides: a.sides(nil)}
 	for _, j := range a.list() {
 		if a.wants(j) && j.Gang == "" {
 			space := auction.NewSpace(a.offer(nil))
-			if p := space.PlaceAll([]auction.Gang{m.gang(j)}); p != nil {
+			if p := space.PlaceAll([]auction.Gang{m.gang(a, j)}); p != nil {
 				w.fail("%s: job %s of %d GPUs waits although %v is free", w.now, j.ID, j.Shape.Count(), p[0].On)
 			}
 		}
@@ -242,6 +251,11 @@ func (w *world) start(g Grant) {
 			w.fail("%s: job %s starts on %s, which is full", w.now, g.Job, s.Node)
 		}
 		n.CPUsUsed += s.GPUs
+		for _, o := range w.jobs {
+			if n.Shared && o.State == cluster.Running && o.Host != j.Host && slices.ContainsFunc(o.On, func(t cluster.Share) bool { return t.Node == s.Node }) {
+				w.fail("%s: job %s of %s starts on %s, where job %s of %s runs", w.now, j.ID, j.Host, s.Node, o.ID, o.Host)
+			}
+		}
 	}
 	j.State, j.Start, j.On = cluster.Running, w.now, slices.Clone(l.On)
 }
@@ -292,12 +306,14 @@ func (w *world) command(d *datadriven.TestData) string {
 	case "nodes":
 		for range num("n", 1) {
 			w.addNode(fmt.Sprintf("n%d", len(w.nodes)+1), arg("rack", ""), num("gpus", 8))
+			w.nodes[len(w.nodes)-1].Shared = arg("of", "") == "both"
 		}
 	case "submit":
 		for i := range num("times", 1) {
 			id := num("id", 1) + i
 			j := simJob{takes: span("takes", "1h") + time.Duration(i)*span("more", "0s")}
 			j.ID, j.User, j.Limit, j.Requeueable = strconv.Itoa(id), arg("user", "alice"), span("limit", "24h"), true
+			j.Host = arg("host", "")
 			j.Array, j.Account, j.Gang = arg("array", ""), arg("account", ""), arg("gang", "")
 			j.Shape = cluster.Shape{NodesMin: num("nodes", 1), NodesMax: num("most", 0), GPUsPerNode: num("per_node", 0), GPUs: num("gpus", 0)}
 			j.Hint = cluster.Hint{App: arg("app", ""), Runtime: span("says", j.takes.String()), Checkpoint: span("checkpoint", "0s"), Model: arg("model", ""), Order: arg("order", "")}
@@ -319,6 +335,7 @@ func (w *world) command(d *datadriven.TestData) string {
 			j.Blocked = arg("blocked", "")
 		}
 		w.deaf = arg("host", "") == "deaf"
+		w.silent = strings.TrimPrefix(arg("silent", w.silent), "nobody")
 	case "force": // the host starts a job without asking
 		j := w.job(arg("job", ""))
 		j.State, j.Start, j.On = cluster.Running, w.now, []cluster.Share{{Node: arg("node", ""), GPUs: j.Shape.Count()}}

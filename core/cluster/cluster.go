@@ -43,7 +43,9 @@ type Node struct {
 	MemMiB    int64 // 0: memory is not a resource here
 	MemUsed   int64 // MiB
 	GPUs      []GPUs
-	Exclusive bool // one job holds the whole node
+	Exclusive bool   // one job holds the whole node
+	Shared    bool   // two hosts have it: all of its GPUs are for one of them at a time
+	Holder    string // of a shared node, the host that has GPUs of it in use; "" if none
 }
 
 // GPUs counts a node's GPUs of one type.
@@ -144,6 +146,7 @@ type SpeedPoint struct {
 
 // Job is one gang as the host sees it now.
 type Job struct {
+	Host        string // whose job it is: "slurm" or "yarn"
 	ID          string // stable over requeue: "123", or "123_4" for an array task
 	Gang        string // jobs of one non-empty Gang start together
 	Array       string // the array it belongs to, or ""
@@ -173,13 +176,14 @@ type Job struct {
 	Hint        Hint
 }
 
-// Snapshot is one host's whole view at a moment. Two snapshots need nothing of
+// Snapshot is the whole view of one host, or of several, at a moment. Two snapshots need nothing of
 // each other: the core compares each with what it knew.
 type Snapshot struct {
 	Host    string // "slurm" or "yarn"
 	Cluster string
 	Nodes   []Node
 	Jobs    []Job
+	Silent  []string // hosts whose jobs are not listed, and are as they were
 }
 
 // SpanOf is the level of a placement on the given nodes; rack tells a node's

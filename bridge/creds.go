@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -83,15 +84,15 @@ func Caller(ctx context.Context) (uint32, bool) {
 	return info.uid, ok
 }
 
-// guard lets anyone read and only root and the host daemon's user do the rest:
+// guard lets anyone read and only root and the host daemons' users do the rest:
 // observe, and all that go-plugin adds (shutdown, streams, reflection).
-func guard(ctx context.Context, method string, owner uint32) error {
+func guard(ctx context.Context, method string, owners []uint32) error {
 	uid, ok := Caller(ctx)
 	switch {
 	case !ok:
 		return status.Error(codes.Unauthenticated, "no peer credentials")
-	case uid == 0 || uid == owner || method == readMethod:
+	case uid == 0 || slices.Contains(owners, uid) || method == readMethod:
 		return nil
 	}
-	return status.Errorf(codes.PermissionDenied, "uid %d may not call %s: only root and uid %d may", uid, method, owner)
+	return status.Errorf(codes.PermissionDenied, "uid %d may not call %s: only root and the uids %d may", uid, method, owners)
 }

@@ -74,7 +74,7 @@ func serveAt(t *testing.T) (socket string, s *grpc.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = NewServer(echo{}, uint32(os.Getuid()))
+	s = NewServer(echo{}, []uint32{uint32(os.Getuid())})
 	go s.Serve(lis)
 	t.Cleanup(s.Stop)
 	return socket, s
@@ -139,7 +139,7 @@ func TestAttachedFailsOpenAndIsFoundAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := NewServer(echo{}, uint32(os.Getuid()))
+	again := NewServer(echo{}, []uint32{uint32(os.Getuid())})
 	go again.Serve(lis)
 	defer again.Stop()
 	answers(t, c, 3)

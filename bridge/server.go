@@ -53,7 +53,7 @@ func ServeLaunched(core Core, owner uint32) {
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: Handshake,
 		Plugins:         plugin.PluginSet{"host": &hostPlugin{core: core}},
-		GRPCServer:      func(opts []grpc.ServerOption) *grpc.Server { return newServer(owner, opts) },
+		GRPCServer:      func(opts []grpc.ServerOption) *grpc.Server { return newServer([]uint32{owner}, opts) },
 		Logger:          hclog.NewNullLogger(),
 	})
 }
@@ -104,14 +104,15 @@ func ownFolder(dir string) error {
 	return nil
 }
 
-// NewServer makes the server for a Listen socket; the caller runs Serve on it.
-func NewServer(core Core, owner uint32) *grpc.Server {
-	s := newServer(owner, nil)
+// NewServer makes the server for a Listen socket; the caller runs Serve on it. The
+// owners are the uids of the host daemons that may observe, besides root.
+func NewServer(core Core, owners []uint32) *grpc.Server {
+	s := newServer(owners, nil)
 	register(s, core)
 	return s
 }
 
-func newServer(owner uint32, opts []grpc.ServerOption) *grpc.Server {
+func newServer(owners []uint32, opts []grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append(opts,
 		grpc.Creds(peerCreds{}),
 		grpc.MaxRecvMsgSize(messageMost),
@@ -122,13 +123,13 @@ func newServer(owner uint32, opts []grpc.ServerOption) *grpc.Server {
 					resp, err = nil, status.Errorf(codes.Internal, "%s: panic: %v", info.FullMethod, r)
 				}
 			}()
-			if err := guard(ctx, info.FullMethod, owner); err != nil {
+			if err := guard(ctx, info.FullMethod, owners); err != nil {
 				return nil, err
 			}
 			return next(ctx, req)
 		}),
 		grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if err := guard(ss.Context(), info.FullMethod, owner); err != nil {
+			if err := guard(ss.Context(), info.FullMethod, owners); err != nil {
 				return err
 			}
 			return next(srv, ss)

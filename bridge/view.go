@@ -22,9 +22,18 @@ type Status struct {
 	MaxRho    float64    `json:"max_rho"` // of the apps that go on
 	NextRound *time.Time `json:"next_round,omitempty"`
 	LastRound *Round     `json:"last_round,omitempty"`
-	SeenAgo   float64    `json:"snapshot_age_s"`
+	SeenAgo   float64    `json:"snapshot_age_s"` // of the host that was heard longest ago
+	Hosts     []Host     `json:"hosts"`
 	Apps      []App      `json:"apps"`
 	Internals *Internals `json:"internals,omitempty"`
+}
+
+// Host is a slurmctld or a ResourceManager that the core serves.
+type Host struct {
+	Kind    string  `json:"kind"` // "slurm" or "yarn"
+	Cluster string  `json:"cluster"`
+	SeenAgo float64 `json:"snapshot_age_s"` // 0 if it was not heard since the core started
+	Silent  bool    `json:"silent"`         // its nodes take no new leases: it may be scheduling by itself
 }
 
 // Internals shows what we cost the host and ourselves.

@@ -25,6 +25,7 @@ type Config struct {
 	Share    ShareConfig    `toml:"share"`
 	Fairness FairnessConfig `toml:"fairness"`
 	Host     HostConfig     `toml:"host"`
+	Pool     PoolConfig     `toml:"pool"`
 	Serve    ServeConfig    `toml:"serve"`
 }
 
@@ -71,6 +72,11 @@ type HostConfig struct {
 	FallbackAfter Duration `toml:"fallback_after"`
 }
 
+// PoolConfig is [pool].
+type PoolConfig struct {
+	Nodes map[string]string `toml:"nodes"` // YARN's name of a node: Slurm's
+}
+
 // ServeConfig is [serve].
 type ServeConfig struct {
 	Socket string `toml:"socket"`
@@ -101,6 +107,7 @@ func DefaultConfig() Config {
 		Gather:   GatherConfig{After: Duration(a.GatherAfter), Limit: Duration(a.GatherLimit)},
 		Share:    ShareConfig{Entity: a.Entity},
 		Fairness: FairnessConfig{Reference: a.Reference, Target: a.Target, Aim: a.Aim},
+		Pool:     PoolConfig{Nodes: map[string]string{}},
 		Host:     HostConfig{Tick: Duration(time.Second), FallbackAfter: Duration(time.Minute)},
 		Serve:    ServeConfig{Log: "info"},
 	}
@@ -159,6 +166,13 @@ type check struct {
 }
 
 func (c *Config) checks() []check {
+	twice, named := "", map[string]bool{}
+	for _, n := range c.Pool.Nodes {
+		if named[n] {
+			twice = n
+		}
+		named[n] = true
+	}
 	positive := func(key string, d Duration) check {
 		return check{key, d > 0, fmt.Sprintf(`is %q: it must be above zero`, time.Duration(d))}
 	}
@@ -189,6 +203,7 @@ func (c *Config) checks() []check {
 		{"host.tick", c.Host.Tick >= Duration(200*time.Millisecond) && c.Host.Tick <= Duration(10*time.Second),
 			fmt.Sprintf(`is %q: it must be between "200ms" and "10s"`, time.Duration(c.Host.Tick))},
 		{"host.fallback_after", c.Host.FallbackAfter >= 3*c.Host.Tick, fmt.Sprintf(`is %q: it must be at least three times host.tick`, time.Duration(c.Host.FallbackAfter))},
+		{"pool.nodes", twice == "", fmt.Sprintf("names %s for two nodes of YARN's: a node is one of each cluster", twice)},
 		{"serve.socket", c.Serve.Socket == "" || filepath.IsAbs(c.Serve.Socket) && len(c.Serve.Socket) < 108,
 			fmt.Sprintf("is %q: it must be an absolute path of fewer than 108 bytes", c.Serve.Socket)},
 		{"serve.record", c.Serve.Record == "" || filepath.IsAbs(c.Serve.Record),

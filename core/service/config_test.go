@@ -5,6 +5,7 @@ package service
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -40,12 +41,12 @@ func TestConfigRefusals(t *testing.T) {
 }
 
 func TestConfigDefaults(t *testing.T) {
-	if c, err := LoadConfig(filepath.Join(t.TempDir(), "none.toml")); err != nil || c != DefaultConfig() {
+	if c, err := LoadConfig(filepath.Join(t.TempDir(), "none.toml")); err != nil || !reflect.DeepEqual(c, DefaultConfig()) {
 		t.Errorf("a missing file gave %+v, %v", c, err)
 	}
 	// The shipped example shows every key with its default.
 	c, err := LoadConfig("../../etc/themis.toml")
-	if err != nil || c != DefaultConfig() {
+	if err != nil || !reflect.DeepEqual(c, DefaultConfig()) {
 		t.Errorf("etc/themis.toml gave %+v, %v", c, err)
 	}
 	text, _ := os.ReadFile("../../etc/themis.toml")

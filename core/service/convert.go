@@ -27,14 +27,14 @@ func snapshotOf(in *pb.Snapshot) *cluster.Snapshot {
 	}
 	for _, j := range in.Jobs {
 		if j.Id != "" {
-			out.Jobs = append(out.Jobs, jobOf(j, in.Nodes))
+			out.Jobs = append(out.Jobs, jobOf(in.Host, j, in.Nodes))
 		}
 	}
 	return out
 }
 
-func jobOf(j *pb.Job, nodes []*pb.Node) cluster.Job {
-	out := cluster.Job{
+func jobOf(host string, j *pb.Job, nodes []*pb.Node) cluster.Job {
+	out := cluster.Job{Host: host,
 		ID: j.Id, Gang: j.Gang, Array: j.Array, UID: j.Uid, User: plain(j.User), Account: plain(j.Account), Partition: plain(j.Partition), Name: plain(j.Name),
 		Weight: max(j.Share, 0), State: cluster.JobState(min(j.State, pb.Job_ENDED)), Outcome: outcomeOf(j.Outcome), Blocked: plain(j.Blocked), BlockedOld: j.BlockedGuess,
 		Submit: unix(j.SubmitS), Eligible: unix(j.EligibleS), Start: unix(j.StartS), End: unix(j.EndS),

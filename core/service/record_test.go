@@ -24,12 +24,12 @@ func TestRecordingGrows(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Serve.Record = filepath.Join(dir, "run.jsonl")
 	for range 2 {
-		s, err := Open(cfg, filepath.Join(dir, "ledger"), 64030, t.Logf)
+		s, err := Open(cfg, filepath.Join(dir, "ledger"), nil, t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}
 		observe(t, s, seen(pb.Job_PENDING))
-		observe(t, s, &pb.Snapshot{Unchanged: true})
+		observe(t, s, &pb.Snapshot{Host: "slurm", Cluster: "test", Unchanged: true})
 		s.Close()
 		f, _ := os.OpenFile(cfg.Serve.Record, os.O_APPEND|os.O_WRONLY, 0)
 		f.WriteString(`{"time":"20`)

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,28 +20,23 @@ import (
 
 	"themis/bridge/pb"
 	"themis/core/arbiter"
-	"themis/core/cluster"
 	"themis/core/ledger"
 )
 
 // Service is the core as the bridge serves it. Safe for concurrent use.
 type Service struct {
-	cfg   Config
-	owner uint32
-	led   *ledger.Ledger
-	path  string
-	log   func(string, ...any) // errors, once each
-	rec   *recorder            // nil: off
+	cfg    Config
+	owners []uint32
+	led    *ledger.Ledger
+	path   string
+	log    func(string, ...any) // errors, once each
+	rec    *recorder            // nil: off
 
 	mu      sync.Mutex
 	arb     *arbiter.Arbiter // nil after a failed write: read anew from the ledger
 	start   time.Time        // wall clock, with monotonic reading
 	seq     uint64
-	hash    [sha256.Size]byte
-	told    *pb.Directives
-	snap    *cluster.Snapshot // the last one
-	seen    time.Time
-	host    *pb.Snapshot // the last one, without its jobs
+	pool    *pool
 	figures figures
 }
 
@@ -50,16 +46,22 @@ type figures struct {
 	saveLast, saveMax time.Duration
 }
 
-// Open opens the ledger in the folder and takes up where it ended.
-func Open(cfg Config, dir string, owner uint32, log func(string, ...any)) (*Service, error) {
+// Open opens the ledger in the folder and takes up where it ended. The owners are
+// the uids of host daemons.
+func Open(cfg Config, dir string, owners []uint32, log func(string, ...any)) (*Service, error) {
 	led, err := ledger.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	s := &Service{cfg: cfg, owner: owner, led: led, path: filepath.Join(dir, "ledger.db"), log: log,
+	s := &Service{cfg: cfg, owners: owners, led: led, path: filepath.Join(dir, "ledger.db"), log: log,
 		start: now, seq: uint64(now.UnixNano()), rec: newRecorder(cfg.Serve.Record, recordMost, log)}
-	if err := s.load(); err != nil {
+	known, err := led.Hosts()
+	if err == nil {
+		s.pool = newPool(&cfg, known)
+		err = s.load()
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -106,13 +108,23 @@ func (s *Service) Observe(_ context.Context, in *pb.Snapshot) (*pb.Directives, e
 			return nil, err
 		}
 	}
-	begin := time.Now()
-	if !in.Unchanged {
-		s.snap = snapshotOf(in)
-	} else if s.snap == nil {
-		return nil, status.Error(codes.FailedPrecondition, "unchanged since what? this core has seen no snapshot")
+	begin, now := time.Now(), s.now()
+	h, err := s.pool.take(in, now)
+	if err != nil {
+		return nil, err
 	}
-	d := s.arb.Step(s.now(), s.snap)
+	if m := s.pool.missing(s.start, now); m != nil {
+		return nil, status.Errorf(codes.Unavailable, "waiting until the %s cluster %s is heard, whose jobs this core knows, or for %s at most (themis serve --forget %s if it is gone for good)",
+			m.kind, m.said.Cluster, s.pool.patient/2, m.kind)
+	}
+	snap := s.pool.snapshot(now)
+	if !slices.Equal(h.members, h.written) {
+		if err := s.led.WriteHost(ledger.Host{Kind: h.kind, Cluster: h.said.Cluster, Nodes: h.members}); err != nil {
+			return nil, err
+		}
+		h.written = h.members
+	}
+	d := s.arb.Step(now, snap)
 	step := time.Since(begin)
 	begin = time.Now()
 	if err := s.led.Write(s.arb, &d, step); err != nil {
@@ -120,24 +132,23 @@ func (s *Service) Observe(_ context.Context, in *pb.Snapshot) (*pb.Directives, e
 		s.log("%v", err)
 		return nil, err
 	}
-	s.rec.step(s.arb.Now(), s.snap, &d)
-	s.note(in, step, time.Since(begin))
-	return s.announce(directivesOf(&d, &s.cfg))
+	s.rec.step(s.arb.Now(), snap, &d)
+	s.note(step, time.Since(begin))
+	return s.announce(h, s.pool.own(h, directivesOf(&d, &s.cfg)))
 }
 
-// announce numbers the directives; equal ones keep their number.
-func (s *Service) announce(d *pb.Directives) (*pb.Directives, error) {
+// announce numbers the directives of a host; equal ones keep their number.
+func (s *Service) announce(to *host, d *pb.Directives) (*pb.Directives, error) {
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(d)
 	if err != nil {
 		return nil, fmt.Errorf("directives: %w", err)
 	}
-	if h := sha256.Sum256(raw); s.told == nil || h != s.hash {
+	if h := sha256.Sum256(raw); to.told == 0 || h != to.hash {
 		s.seq++
-		s.hash, s.told = h, d
-		d.Seq = s.seq
+		to.told, to.hash = s.seq, h
 	}
 	// What follows is for the shim alone and no news to the host.
-	return &pb.Directives{Seq: s.seq, TickMs: d.TickMs, FallbackAfterMs: d.FallbackAfterMs, Grants: d.Grants,
+	return &pb.Directives{Seq: to.told, TickMs: d.TickMs, FallbackAfterMs: d.FallbackAfterMs, Grants: d.Grants,
 		Reclaims: d.Reclaims, Waits: d.Waits, AgainMs: s.again()}, nil
 }
 
@@ -151,14 +162,9 @@ func (s *Service) again() uint32 {
 	return uint32(again.Milliseconds())
 }
 
-func (s *Service) note(in *pb.Snapshot, step, save time.Duration) {
+func (s *Service) note(step, save time.Duration) {
 	f := &s.figures
 	f.snapshots++
 	f.stepLast, f.stepMax = step, max(f.stepMax, step)
 	f.saveLast, f.saveMax = save, max(f.saveMax, save)
-	s.seen = time.Now()
-	if in.Unchanged {
-		return
-	}
-	s.host = &pb.Snapshot{Cluster: in.Cluster, PrivateJobs: in.PrivateJobs, Hooks: in.Hooks}
 }

@@ -26,7 +26,7 @@ func openAt(t *testing.T, dir string) *Service {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.Auction.Settle = 0
-	s, err := Open(cfg, dir, 64030, t.Logf)
+	s, err := Open(cfg, dir, []uint32{64030}, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -101,7 +103,7 @@ func (s *Service) filter(uid uint32) (func(app string) bool, error) {
 
 // privileged says whether the caller may see everybody's jobs; mu is held.
 func (s *Service) privileged(uid uint32) bool {
-	return uid == 0 || uid == s.owner || s.host == nil || !s.host.PrivateJobs
+	return uid == 0 || slices.Contains(s.owners, uid) || !s.pool.private()
 }
 
 func (s *Service) mayRead(uid uint32) bool {
@@ -114,8 +116,14 @@ func (s *Service) status(show func(string) bool, internals bool) bridge.Status {
 	st := s.arb.State()
 	out := bridge.Status{Now: s.now(), Nodes: st.Nodes, GPUs: st.GPUs, GPUsUsed: st.Used, GPUsWon: st.Claimed,
 		Running: st.Running, Waiting: st.Waiting, NextRound: when(st.Next), Apps: []bridge.App{}}
-	if s.host != nil {
-		out.Cluster, out.SeenAgo = s.host.Cluster, time.Since(s.seen).Seconds()
+	for _, h := range s.pool.sorted() {
+		v := bridge.Host{Kind: h.kind, Cluster: h.said.Cluster, Silent: s.pool.silent(h, out.Now)}
+		if !h.seen.IsZero() {
+			v.SeenAgo = out.Now.Sub(h.seen).Seconds()
+			out.SeenAgo = max(out.SeenAgo, v.SeenAgo)
+		}
+		out.Hosts = append(out.Hosts, v)
+		out.Cluster = strings.TrimPrefix(out.Cluster+"+"+v.Cluster, "+")
 	}
 	if st.Last != nil {
 		r := roundView(st.Last, show)
@@ -139,8 +147,8 @@ func (s *Service) internals() *bridge.Internals {
 	f := s.figures
 	in := &bridge.Internals{Snapshots: f.snapshots, StepLast: f.stepLast.Seconds(), StepMax: f.stepMax.Seconds(),
 		WriteLast: f.saveLast.Seconds(), WriteMax: f.saveMax.Seconds(), LedgerPath: s.path, Since: s.start, Hooks: []bridge.HookTime{}}
-	if s.host != nil {
-		for _, h := range s.host.Hooks {
+	for _, host := range s.pool.sorted() {
+		for _, h := range host.said.Hooks {
 			in.Hooks = append(in.Hooks, bridge.HookTime{Name: h.Name, Calls: h.Calls, Total: float64(h.TotalNs) / 1e9,
 				Max: float64(h.MaxNs) / 1e9, Mean: float64(h.TotalNs) / 1e9 / float64(max(h.Calls, 1))})
 		}

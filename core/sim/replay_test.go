@@ -26,7 +26,7 @@ func record(t *testing.T) []byte {
 	cfg.Auction.Settle, cfg.Lease.Grace, cfg.Lease.Restart = 0, 0, 0
 	cfg.Lease.Length, cfg.Lease.Least = service.Duration(40*time.Millisecond), service.Duration(20*time.Millisecond)
 	cfg.Serve.Record = filepath.Join(dir, "run.jsonl")
-	s, err := service.Open(cfg, filepath.Join(dir, "ledger"), 0, t.Logf)
+	s, err := service.Open(cfg, filepath.Join(dir, "ledger"), nil, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func TestCommands(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	cfg := service.DefaultConfig()
 	cfg.Auction.Settle = 0
-	core, err := service.Open(cfg, filepath.Join(dir, "ledger"), uint32(os.Getuid()), t.Logf)
+	core, err := service.Open(cfg, filepath.Join(dir, "ledger"), []uint32{uint32(os.Getuid())}, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := bridge.NewServer(core, uint32(os.Getuid()))
+	server := bridge.NewServer(core, []uint32{uint32(os.Getuid())})
 	go server.Serve(lis)
 	defer server.Stop()
 	for args, want := range map[string][]string{

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -29,12 +31,14 @@ const lockWait = 5 * time.Second
 func newServe() *cobra.Command {
 	var config, state string
 	var check bool
-	var owner uint32
+	var owners []string
+	var forget string
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "run the core: auctions, leases, ledger",
-		Long: "serve runs the core. slurmctld's plugin starts it by itself; run it by hand or by systemd to keep\n" +
-			"it apart from slurmctld, which then attaches to the socket.",
+		Long: "serve runs the core. The plugin in slurmctld or the ResourceManager starts it by itself; run it by hand or\n" +
+			"by systemd to keep it apart from them. They then attach to the socket; one core serves a Slurm and a YARN\n" +
+			"cluster at once, and a machine that is in both is one node.",
 		Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := service.LoadConfig(config)
@@ -45,12 +49,20 @@ func newServe() *cobra.Command {
 				fmt.Println("configuration is fine")
 				return nil
 			}
-			return logged(serve(cfg, state, owner))
+			if forget != "" {
+				return forgetHost(state, forget)
+			}
+			uids, err := uidsOf(owners)
+			if err != nil {
+				return logged(err)
+			}
+			return logged(serve(cfg, state, uids))
 		},
 	}
 	c.Flags().StringVar(&config, "config", "/etc/slurm/themis.toml", "themis.toml; a missing file means all defaults")
 	c.Flags().StringVar(&state, "state", "/var/lib/themis", "folder of the ledger and of a launched core's socket")
-	c.Flags().Uint32Var(&owner, "owner", uint32(os.Getuid()), "uid of the host daemon (SlurmUser); it and root may observe")
+	c.Flags().StringSliceVar(&owners, "owner", nil, "user of the host daemon (SlurmUser, or the ResourceManager's): a name or uid, or several;\nthey and root may observe (default: the user who runs this)")
+	c.Flags().StringVar(&forget, "forget", "", "strike a host out of the ledger that is gone for good, \"slurm\" or \"yarn\", and exit;\nuntil then its nodes take no new leases")
 	c.Flags().BoolVar(&check, "check", false, "check the configuration and exit")
 	return c
 }
@@ -63,13 +75,45 @@ func logged(err error) error {
 	return err
 }
 
-func serve(cfg service.Config, state string, owner uint32) error {
+// uidsOf looks users up; none stands for whoever runs this.
+func uidsOf(users []string) ([]uint32, error) {
+	if len(users) == 0 {
+		return []uint32{uint32(os.Getuid())}, nil
+	}
+	uids := make([]uint32, len(users))
+	for i, name := range users {
+		id := name
+		if u, err := user.Lookup(name); err == nil {
+			id = u.Uid
+		}
+		n, err := strconv.ParseUint(id, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("--owner %s: no such user; give a name or a uid", name)
+		}
+		uids[i] = uint32(n)
+	}
+	return uids, nil
+}
+
+// forgetHost needs the ledger for itself: no core may run.
+func forgetHost(state, kind string) error {
+	led, err := ledger.Open(filepath.Join(state, "ledger"))
+	if errors.Is(err, ledger.ErrInUse) {
+		return fmt.Errorf("%w: stop the core first", err)
+	} else if err != nil {
+		return err
+	}
+	defer led.Close()
+	return led.ForgetHost(kind)
+}
+
+func serve(cfg service.Config, state string, owners []uint32) error {
 	shim, launched := bridge.Launched()
 	if launched {
-		owner = shim
+		owners = []uint32{shim}
 	}
 	log := newLog(cfg.Serve.Log, launched)
-	core, err := open(cfg, state, owner, log)
+	core, err := open(cfg, state, owners, log)
 	if err != nil {
 		return err
 	}
@@ -85,14 +129,14 @@ func serve(cfg service.Config, state string, owner uint32) error {
 	if err != nil {
 		return err
 	}
-	server := bridge.NewServer(core, owner)
+	server := bridge.NewServer(core, owners)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(lis) }()
 	defer stop(server)
 	log.Infof("core %s serves on %s, ledger in %s", version, path, state)
 	if launched {
 		go dieWithParent()
-		bridge.ServeLaunched(core, owner)
+		bridge.ServeLaunched(core, shim)
 		return nil
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -107,9 +151,9 @@ func serve(cfg service.Config, state string, owner uint32) error {
 
 // open waits a little for a core that is on its way out: after slurmctld was
 // killed and started again, the old core notices within a second.
-func open(cfg service.Config, state string, owner uint32, log *logrus.Logger) (*service.Service, error) {
+func open(cfg service.Config, state string, owners []uint32, log *logrus.Logger) (*service.Service, error) {
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		core, err := service.Open(cfg, filepath.Join(state, "ledger"), owner, log.Errorf)
+		core, err := service.Open(cfg, filepath.Join(state, "ledger"), owners, log.Errorf)
 		if !errors.Is(err, ledger.ErrInUse) || time.Since(begin) > lockWait {
 			return core, err
 		}

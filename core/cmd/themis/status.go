@@ -42,8 +42,13 @@ func printStatus(s *bridge.Status) {
 		fmt.Printf("; last: round %d at %s, %d GPUs on offer", r.ID, clock(&r.At), r.Free)
 	}
 	fmt.Println()
-	if s.SeenAgo > 30 {
-		fmt.Printf("warning: the host was last heard of %s ago\n", span(s.SeenAgo))
+	for _, h := range s.Hosts {
+		switch {
+		case h.Silent && len(s.Hosts) > 1:
+			fmt.Printf("warning: %s cluster %s is silent: its nodes take no new leases\n", h.Kind, h.Cluster)
+		case h.SeenAgo > 30:
+			fmt.Printf("warning: %s cluster %s was last heard of %s ago\n", h.Kind, h.Cluster, span(h.SeenAgo))
+		}
 	}
 	fmt.Println()
 	printApps(s.Apps)

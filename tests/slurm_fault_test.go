@@ -386,43 +386,16 @@ func TestFrozenCore(t *testing.T) {
 // TestAttached: a core that runs on its own is attached to and re-attached to;
 // users may read from it, only root and SlurmUser may observe.
 func TestAttached(t *testing.T) {
-	dir, err := os.MkdirTemp("", "themis-attached.")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	os.Chmod(dir, 0o755)
-	socket, config := filepath.Join(dir, "s"), filepath.Join(dir, "themis.toml")
-	if err := os.WriteFile(config, []byte(quick+"[serve]\nsocket = \""+socket+"\"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	serve := func() func() {
-		binary := "../build/bin/themis"
-		if b := os.Getenv("THEMIS_BUILD"); b != "" {
-			binary = filepath.Join(b, "bin", "themis")
-		}
-		attr := &os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}}
-		p, err := os.StartProcess(binary, []string{"themis", "serve", "--config", config, "--state", dir}, attr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, func() string {
-			if _, err := os.Stat(socket); err != nil {
-				return err.Error()
-			}
-			return ""
-		})
-		return func() { p.Kill(); p.Wait() }
-	}
-	stop := serve()
-	defer func() { stop() }()
+	core := newCore(t)
+	core.serve(quick)
+	socket := core.socket
 	c := start(t, privateslurm.Options{Nodes: 1, Env: []string{"THEMIS_SOCKET=" + socket}})
 	wait(t, c, sbatch(t, c, "alice", "sleep 1", "--gres=gpu:4", "-t5"), completed)
 	if !strings.Contains(c.SlurmctldLog(), "attached") {
 		t.Error("slurmctld launched a core of its own")
 	}
-	stop()
-	stop = serve()
+	core.kill()
+	core.serve(quick)
 	wait(t, c, sbatch(t, c, "alice", "sleep 1", "--gres=gpu:4", "-t5"), completed)
 	if !c.RealUsers {
 		return

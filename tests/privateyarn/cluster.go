@@ -44,6 +44,8 @@ type Options struct {
 	ThemisTOML string // text of themis.toml
 	Library    string // in place of libthemis.so; may not exist
 
+	Before func(*Cluster) error // called once nodes have names, before any daemon starts
+
 	Keep bool // leave the folder on Close
 }
 
@@ -160,6 +162,11 @@ func (c *Cluster) boot(ctx context.Context) error {
 	}
 	if err := c.writeFiles(); err != nil {
 		return err
+	}
+	if c.opt.Before != nil {
+		if err := c.opt.Before(c); err != nil {
+			return err
+		}
 	}
 	if err := c.launchRM(); err != nil {
 		return err

@@ -19,6 +19,7 @@ import org.apache.hadoop.yarn.server.resourcemanager.RMContext;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainer;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.SchedulerApplication;
+import org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.AbstractLeafQueue;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CSQueue;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.PendingAsk;
@@ -46,6 +47,7 @@ final class Gangs {
   private final Map<ApplicationId, Application> applications = new TreeMap<>();
   private final RMContext context;
   private final CapacityScheduler scheduler;
+  private long leaves; // queues that take applications
 
   Gangs(RMContext context, CapacityScheduler scheduler) {
     this.context = context;
@@ -62,6 +64,10 @@ final class Gangs {
    * its application, too.
    */
   void look(long now) {
+    leaves =
+        scheduler.getCapacitySchedulerQueueManager().getQueues().values().stream()
+            .filter(AbstractLeafQueue.class::isInstance)
+            .count();
     nodes.look(scheduler.getAllNodes(), now);
     for (Map.Entry<ApplicationId, SchedulerApplication<FiCaSchedulerApp>> e :
         scheduler.getSchedulerApplications().entrySet()) {
@@ -122,9 +128,9 @@ final class Gangs {
     match(a, attempt, asks, now);
   }
 
-  /** In hundredths of the cluster, so that queues' shares are in proportion. */
-  private static double share(CSQueue queue) {
-    return Math.max(queue.getAbsoluteCapacity() * 100, 0);
+  /** 1 if all queues have even shares, as with Slurm's associations: the two may be one pool. */
+  private double share(CSQueue queue) {
+    return Math.max(queue.getAbsoluteCapacity() * leaves, 0);
   }
 
   private static Map<ContainerId, RMContainer> live(FiCaSchedulerApp attempt) {

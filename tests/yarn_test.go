@@ -74,18 +74,23 @@ func awaitEvent(t *testing.T, s *privateyarn.Submitted, text string, times int) 
 // yarnLeases asks the core, which may still be on its way up.
 func yarnLeases(t *testing.T, c *privateyarn.Cluster) []bridge.Lease {
 	t.Helper()
-	var leases []bridge.Lease
+	return yarnView[[]bridge.Lease](t, c, "leases")
+}
+
+func yarnView[T any](t *testing.T, c *privateyarn.Cluster, args ...string) T {
+	t.Helper()
+	var v T
 	eventually(t, func() string {
-		out, err := c.Themis("leases", "--json")
+		out, err := c.Themis(append(args, "--json")...)
 		if err == nil {
-			err = json.Unmarshal([]byte(out), &leases)
+			err = json.Unmarshal([]byte(out), &v)
 		}
 		if err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	return leases
+	return v
 }
 
 // leased counts the GPUs under leases.
@@ -216,7 +221,7 @@ func TestYarnCoreGone(t *testing.T) {
 	first := submit(t, c, privateyarn.App{Containers: 2, GPUs: 1, Seconds: 20})
 	awaitEvent(t, first, "started", 1)
 	// A core that cannot come back: its binary's ledger folder is no folder.
-	state := filepath.Join(c.Dir, "themis")
+	state := filepath.Join(c.Dir, "rm1/themis")
 	pid, err := c.CorePID()
 	if err != nil {
 		t.Fatal(err)

@@ -207,6 +207,8 @@ func (a *Arbiter) Explain(id string) (Explanation, bool) {
 		if j.Lease != nil && j.Lease.State == Ending {
 			e.Why = "must leave: " + j.Lease.Warned
 		}
+	case a.silent[j.Host]:
+		e.Why = "its host is silent"
 	case a.heldBack(j):
 		e.Why = "not ours to start yet: " + j.Blocked
 	case j.App == nil:

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -175,7 +176,11 @@ func (p *pool) known(own string, nodes map[string][]member, short map[string]str
 	return own
 }
 
+// label is a host name without its domain; an address has none.
 func label(name string) string {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return name
+	}
 	first, _, _ := strings.Cut(name, ".")
 	return strings.ToLower(first)
 }

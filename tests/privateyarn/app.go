@@ -30,6 +30,7 @@ type App struct {
 	Fail       int    // so many containers fail after a second
 	Avoid      string // a node that it does not want
 	Ask        string // how it asks: "", "opportunistic" or "scheduling-request"
+	Attempts   int    // of its master; default 1
 	Tags       []string
 	Env        map[string]string // of its master
 }
@@ -83,7 +84,7 @@ func (c *Cluster) Submit(app App) (*Submitted, error) {
 	type object = map[string]any
 	return s, c.post(ctx, app.User, "/ws/v1/cluster/apps", object{
 		"application-id": fresh.ID, "application-name": app.Name, "queue": app.Queue, "application-type": "THEMIS",
-		"max-app-attempts": 1, "application-tags": object{"tag": app.Tags},
+		"max-app-attempts": max(app.Attempts, 1), "application-tags": object{"tag": app.Tags},
 		"am-container-spec": object{
 			"commands":    object{"command": strings.Join(argv, " ") + " 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
 			"environment": object{"entry": env},
@@ -166,7 +167,7 @@ func (c *Cluster) do(ctx context.Context, method, user, path string, body, into 
 		}
 		in = bytes.NewReader(raw)
 	}
-	at := fmt.Sprintf("http://localhost:%d%s?user.name=%s", c.ports.web, path, url.QueryEscape(user))
+	at := fmt.Sprintf("http://localhost:%d%s?user.name=%s", c.ports.rms[c.active][4], path, url.QueryEscape(user))
 	req, err := http.NewRequestWithContext(ctx, method, at, in)
 	if err != nil {
 		return err

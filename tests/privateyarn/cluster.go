@@ -40,6 +40,8 @@ type Options struct {
 	Heartbeats bool              // schedule at node heartbeats, not asynchronously
 	Site       map[string]string // further properties of yarn-site.xml; they replace ours
 
+	HA bool // two ResourceManagers, the second one on standby; see Failover
+
 	Themis     bool   // with our jar
 	ThemisTOML string // text of themis.toml
 	Library    string // in place of libthemis.so; may not exist
@@ -57,14 +59,16 @@ type Cluster struct {
 	build   string
 	java    string
 	ports   ports
+	active  int               // of the ResourceManagers, the one that leads
+	queues  map[string]string // what RefreshQueues replaced
 	sup     *supervisor.Supervisor
 	closing sync.Once
 	closed  error // by the first Close
 }
 
 type ports struct {
-	client, scheduler, tracker, admin, web int
-	nodes                                  [][4]int // address, localizer, web, collector
+	rms   [][5]int // client, scheduler, tracker, admin, web
+	nodes [][4]int // address, localizer, web, collector
 }
 
 // errPortTaken tells that another process was faster.
@@ -168,8 +172,15 @@ func (c *Cluster) boot(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.launchRM(); err != nil {
-		return err
+	for i := range c.ports.rms {
+		if err := c.launchRM(i); err != nil {
+			return err
+		}
+	}
+	if c.opt.HA {
+		if err := c.lead(0); err != nil {
+			return err
+		}
 	}
 	for i := range c.opt.Nodes {
 		if err := c.StartNode(i); err != nil {
@@ -180,19 +191,31 @@ func (c *Cluster) boot(ctx context.Context) error {
 }
 
 func (c *Cluster) choosePorts() error {
-	all, err := supervisor.FreePorts(5 + 4*c.opt.Nodes)
+	rms := 1
+	if c.opt.HA {
+		rms = 2
+	}
+	all, err := supervisor.FreePorts(5*rms + 4*c.opt.Nodes)
 	if err != nil {
 		return err
 	}
-	c.ports = ports{client: all[0], scheduler: all[1], tracker: all[2], admin: all[3], web: all[4]}
-	for i := range c.opt.Nodes {
-		c.ports.nodes = append(c.ports.nodes, [4]int(all[5+4*i:9+4*i]))
+	c.ports = ports{}
+	for range rms {
+		c.ports.rms, all = append(c.ports.rms, [5]int(all)), all[5:]
+	}
+	for range c.opt.Nodes {
+		c.ports.nodes, all = append(c.ports.nodes, [4]int(all)), all[4:]
 	}
 	return nil
 }
 
 // NodeName is what YARN and Themis call the node with this number.
-func (c *Cluster) NodeName(i int) string { return fmt.Sprintf("localhost:%d", c.ports.nodes[i][0]) }
+func (c *Cluster) NodeName(i int) string {
+	return fmt.Sprintf("%s:%d", address(i), c.ports.nodes[i][0])
+}
+
+// address is a loopback address of the node's own: YARN tells hosts apart by it.
+func address(i int) string { return fmt.Sprintf("127.0.0.%d", 2+i) }
 
 // classpath of a daemon or an application master, its configuration first.
 func (c *Cluster) classpath(conf string) string {
@@ -228,14 +251,42 @@ func realpath(path string) string {
 	return path
 }
 
-func (c *Cluster) launchRM() error {
-	return c.daemon("rm", "conf", "512m", "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager")
+func rm(i int) string { return fmt.Sprintf("rm%d", i+1) }
+
+func (c *Cluster) launchRM(i int) error {
+	return c.daemon(rm(i), rm(i), "512m", "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager")
+}
+
+// Failover lets the other ResourceManager lead: the active one is killed, or in
+// order steps back.
+func (c *Cluster) Failover(kill bool) error {
+	if kill {
+		if err := c.KillRM(); err != nil {
+			return err
+		}
+	} else if err := c.Admin("-transitionToStandby", rm(c.active)); err != nil {
+		return err
+	}
+	return c.lead(1 - c.active)
+}
+
+// lead makes a ResourceManager that may just have started the active one.
+func (c *Cluster) lead(i int) (err error) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
+		if err = c.Admin("-transitionToActive", rm(i)); err == nil {
+			c.active = i
+			return nil
+		}
+		if time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // StartRM starts a stopped ResourceManager and waits until it answers and its
 // nodes are back.
 func (c *Cluster) StartRM() error {
-	if err := c.launchRM(); err != nil {
+	if err := c.launchRM(c.active); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -244,10 +295,10 @@ func (c *Cluster) StartRM() error {
 }
 
 // KillRM ends the ResourceManager by SIGKILL.
-func (c *Cluster) KillRM() error { return c.end("rm", syscall.SIGKILL, 10*time.Second) }
+func (c *Cluster) KillRM() error { return c.end(rm(c.active), syscall.SIGKILL, 10*time.Second) }
 
 // StopRM ends the ResourceManager in order.
-func (c *Cluster) StopRM() error { return c.end("rm", syscall.SIGTERM, 60*time.Second) }
+func (c *Cluster) StopRM() error { return c.end(rm(c.active), syscall.SIGTERM, 60*time.Second) }
 
 // StartNode starts the NodeManager of a node.
 func (c *Cluster) StartNode(i int) error {
@@ -278,7 +329,7 @@ func (c *Cluster) Close() error {
 
 // waitNodes returns once the ResourceManager counts so many running nodes.
 func (c *Cluster) waitNodes(ctx context.Context, n int) error {
-	daemons := []string{"rm"}
+	daemons := []string{rm(c.active)}
 	for i := range c.opt.Nodes {
 		daemons = append(daemons, node(i))
 	}
@@ -322,13 +373,13 @@ func (c *Cluster) Said() string {
 
 // RMLog is the text of the ResourceManager's log so far.
 func (c *Cluster) RMLog() string {
-	data, _ := os.ReadFile(c.log("rm"))
+	data, _ := os.ReadFile(c.log(rm(c.active)))
 	return string(data)
 }
 
 // Themis runs the themis command against the launched core.
 func (c *Cluster) Themis(args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(c.build, "bin/themis"), append(args, "--socket", filepath.Join(c.Dir, "themis/themis.sock"))...)
+	cmd := exec.Command(filepath.Join(c.build, "bin/themis"), append(args, "--socket", filepath.Join(c.Dir, rm(c.active), "themis/themis.sock"))...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
@@ -360,8 +411,7 @@ func buildDir() (string, error) {
 
 // CorePID is the process id of the core that the ResourceManager launched.
 func (c *Cluster) CorePID() (int, error) {
-	rm := c.sup.PID("rm")
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", rm))
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.RMPID()))
 	for _, path := range tasks {
 		data, _ := os.ReadFile(path)
 		for _, child := range strings.Fields(string(data)) {
@@ -378,4 +428,4 @@ func (c *Cluster) CorePID() (int, error) {
 }
 
 // RMPID is the ResourceManager's process id, 0 while it does not run.
-func (c *Cluster) RMPID() int { return c.sup.PID("rm") }
+func (c *Cluster) RMPID() int { return c.sup.PID(rm(c.active)) }

@@ -25,22 +25,14 @@ log4j.appender.stdout.layout.ConversionPattern=%d{ISO8601} %p %c{1} [%t]: %m%n
 func (c *Cluster) site() map[string]string {
 	local := func(port int) string { return fmt.Sprintf("localhost:%d", port) }
 	p := map[string]string{
-		"yarn.resourcemanager.hostname":                                    "localhost",
 		"yarn.resourcemanager.bind-host":                                   "127.0.0.1",
-		"yarn.resourcemanager.address":                                     local(c.ports.client),
-		"yarn.resourcemanager.scheduler.address":                           local(c.ports.scheduler),
-		"yarn.resourcemanager.resource-tracker.address":                    local(c.ports.tracker),
-		"yarn.resourcemanager.admin.address":                               local(c.ports.admin),
-		"yarn.resourcemanager.webapp.address":                              local(c.ports.web),
 		"yarn.resourcemanager.connect.retry-interval.ms":                   "1000",
 		"yarn.resourcemanager.nodemanagers.heartbeat-interval-ms":          "500",
 		"yarn.resourcemanager.scheduler.class":                             "org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler",
-		"yarn.scheduler.include-port-in-node-name":                         "true", // all nodes are one host
+		"yarn.scheduler.include-port-in-node-name":                         "true",
 		"yarn.scheduler.minimum-allocation-mb":                             "16",
 		"yarn.scheduler.capacity.schedule-asynchronously.enable":           strconv.FormatBool(!c.opt.Heartbeats),
 		"yarn.resource-types":                                              "yarn.io/gpu",
-		"yarn.nodemanager.hostname":                                        "localhost",
-		"yarn.nodemanager.bind-host":                                       "127.0.0.1",
 		"yarn.nodemanager.vmem-check-enabled":                              "false",
 		"yarn.nodemanager.pmem-check-enabled":                              "false",
 		"yarn.nodemanager.delete.debug-delay-sec":                          "0",
@@ -53,7 +45,28 @@ func (c *Cluster) site() map[string]string {
 		"yarn.resourcemanager.store.class":                                 "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore",
 		"yarn.resourcemanager.fs.state-store.uri":                          "file://" + filepath.Join(c.Dir, "state"),
 		"yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms": "1000",
+		"yarn.resourcemanager.nodes.exclude-path":                          c.excluded(),
 		"hadoop.http.staticuser.user":                                      "root",
+	}
+	for i, ports := range c.ports.rms {
+		of := "" // as in yarn.resourcemanager.address.rm1
+		if c.opt.HA {
+			of = "." + rm(i)
+		}
+		p["yarn.resourcemanager.hostname"+of] = "localhost"
+		for k, service := range []string{"", "scheduler.", "resource-tracker.", "admin.", "webapp."} {
+			p["yarn.resourcemanager."+service+"address"+of] = local(ports[k])
+		}
+	}
+	if c.opt.HA {
+		maps.Copy(p, map[string]string{
+			"yarn.resourcemanager.ha.enabled":                    "true",
+			"yarn.resourcemanager.ha.rm-ids":                     rm(0) + "," + rm(1),
+			"yarn.resourcemanager.cluster-id":                    "pair",
+			"yarn.resourcemanager.ha.automatic-failover.enabled": "false",
+			"yarn.client.failover-sleep-base-ms":                 "200",
+			"yarn.client.failover-sleep-max-ms":                  "1000",
+		})
 	}
 	if c.opt.Themis {
 		maps.Copy(p, map[string]string{
@@ -63,7 +76,6 @@ func (c *Cluster) site() map[string]string {
 			"yarn.resourcemanager.scheduler.monitor.enable":              "true",
 			"yarn.resourcemanager.scheduler.monitor.policies":            "org.themis.yarn.ThemisPolicy",
 			"themis.config":  filepath.Join(c.Dir, "themis.toml"),
-			"themis.state":   filepath.Join(c.Dir, "themis"),
 			"themis.binary":  filepath.Join(c.build, "bin/themis"),
 			"themis.socket":  filepath.Join(c.Dir, "attach.sock"), // nobody listens there
 			"themis.library": filepath.Join(c.build, "lib/libthemis.so"),
@@ -76,15 +88,31 @@ func (c *Cluster) site() map[string]string {
 	return p
 }
 
+// rmSite is the yarn-site.xml of a ResourceManager.
+func (c *Cluster) rmSite(i int) map[string]string {
+	p := c.site()
+	if c.opt.HA {
+		p["yarn.resourcemanager.ha.id"] = rm(i)
+	}
+	if c.opt.Themis {
+		p["themis.state"] = filepath.Join(c.Dir, rm(i), "themis")
+	}
+	maps.Copy(p, c.opt.Site)
+	return p
+}
+
 func (c *Cluster) nodeSite(i int) map[string]string {
 	p := c.site()
 	port := c.ports.nodes[i]
 	dir := filepath.Join(c.Dir, node(i))
+	local := func(port int) string { return fmt.Sprintf("%s:%d", address(i), port) }
 	maps.Copy(p, map[string]string{
-		"yarn.nodemanager.address":                   fmt.Sprintf("localhost:%d", port[0]),
-		"yarn.nodemanager.localizer.address":         fmt.Sprintf("localhost:%d", port[1]),
-		"yarn.nodemanager.webapp.address":            fmt.Sprintf("localhost:%d", port[2]),
-		"yarn.nodemanager.collector-service.address": fmt.Sprintf("localhost:%d", port[3]),
+		"yarn.nodemanager.hostname":                  address(i),
+		"yarn.nodemanager.bind-host":                 address(i),
+		"yarn.nodemanager.address":                   local(port[0]),
+		"yarn.nodemanager.localizer.address":         local(port[1]),
+		"yarn.nodemanager.webapp.address":            local(port[2]),
+		"yarn.nodemanager.collector-service.address": local(port[3]),
 		"yarn.nodemanager.local-dirs":                filepath.Join(dir, "local"),
 		"yarn.nodemanager.log-dirs":                  filepath.Join(dir, "logs"),
 		"yarn.nodemanager.resource.memory-mb":        strconv.Itoa(c.opt.MemoryMiB),
@@ -112,6 +140,9 @@ func (c *Cluster) capacity() map[string]string {
 		p[leaf+"user-limit-factor"] = "100"
 		p[leaf+"disable_preemption"] = "true"
 	}
+	for name, value := range c.queues {
+		p[queue+name] = value
+	}
 	return p
 }
 
@@ -125,8 +156,14 @@ func (c *Cluster) writeFiles() error {
 	gpus := map[string]string{"yarn.nodemanager.resource-type.yarn.io/gpu": strconv.Itoa(c.opt.GPUs)}
 	files := map[string]string{
 		"conf/core-site.xml": properties(core), "conf/yarn-site.xml": properties(c.site()),
-		"conf/capacity-scheduler.xml": properties(c.capacity()), "conf/log4j.properties": log4j,
-		"themis.toml": c.opt.ThemisTOML,
+		"conf/log4j.properties": log4j, "conf/excluded": "", "themis.toml": c.opt.ThemisTOML,
+	}
+	for i := range c.ports.rms {
+		if err := os.Mkdir(filepath.Join(c.Dir, rm(i)), 0o755); err != nil {
+			return err
+		}
+		files[rm(i)+"/core-site.xml"] = properties(core)
+		files[rm(i)+"/yarn-site.xml"] = properties(c.rmSite(i))
 	}
 	for i := range c.opt.Nodes {
 		if err := os.Mkdir(filepath.Join(c.Dir, node(i)), 0o755); err != nil {
@@ -138,6 +175,15 @@ func (c *Cluster) writeFiles() error {
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(c.Dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return c.writeQueues()
+}
+
+func (c *Cluster) writeQueues() error {
+	for i := range c.ports.rms {
+		if err := os.WriteFile(filepath.Join(c.Dir, rm(i), "capacity-scheduler.xml"), []byte(properties(c.capacity())), 0o644); err != nil {
 			return err
 		}
 	}

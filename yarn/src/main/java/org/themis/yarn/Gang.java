@@ -72,6 +72,7 @@ final class Gang {
   int more; // gangs like this one that wait and are not listed
   Resource each = Resource.newInstance(0, 0);
   String partition = "";
+  String limit = ""; // WAITING: which of the scheduler's own limits it would exceed
   boolean asked; // its application asks for it now
   boolean again; // LEAVING: it will wait again
   boolean ran; // LEAVING: it was whole before

@@ -126,6 +126,11 @@ final class Gangs {
       confirm(g, now);
     }
     match(a, attempt, asks, now);
+    for (Gang g : a.gangs) {
+      boolean waits = g.state == Gang.State.WAITING && g.asked;
+      g.limit =
+          waits ? Limits.over(scheduler, attempt.getCSLeafQueue(), attempt.getUser(), g) : "";
+    }
   }
 
   /** 1 if all queues have even shares, as with Slurm's associations: the two may be one pool. */

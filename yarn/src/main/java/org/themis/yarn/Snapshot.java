@@ -117,7 +117,7 @@ final class Snapshot {
       return "what had landed of it is given back";
     }
     if (g.state != Gang.State.WAITING || g.asked) {
-      return "";
+      return g.limit;
     }
     return "its application has not asked for it again";
   }

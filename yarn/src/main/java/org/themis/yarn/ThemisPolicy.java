@@ -299,7 +299,7 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
       String why = null;
       for (Gang g : a.gangs) {
         if (why == null && g.state == Gang.State.WAITING) {
-          why = directives.waits.get(g.id);
+          why = g.limit.isEmpty() ? directives.waits.get(g.id) : g.limit;
         }
       }
       RMAppAttempt attempt = a.app.getCurrentAppAttempt();

@@ -23,6 +23,7 @@ import (
 
 func startYarn(t *testing.T, opt privateyarn.Options) *privateyarn.Cluster {
 	t.Helper()
+	t.Parallel() // they wait more than they compute
 	opt.Themis = true
 	if opt.ThemisTOML == "" {
 		opt.ThemisTOML = quick
@@ -172,6 +173,7 @@ var three = []string{"a", "b", "c"}
 // YARN, and waits for the rest for ever, both finish.
 func TestYarnNoDeadlock(t *testing.T) {
 	t.Run("stock", func(t *testing.T) {
+		t.Parallel()
 		c := privateyarn.StartT(t, privateyarn.Options{Queues: three})
 		x, y := halves(t, c)
 		time.Sleep(10 * time.Second)

@@ -201,3 +201,27 @@ func TestYarnFailover(t *testing.T) {
 		t.Errorf("the first gang got %d containers:\n%s", n, first.Events())
 	}
 }
+
+// TestYarnLabels: a gang is served from the nodes of the label that it asks for.
+func TestYarnLabels(t *testing.T) {
+	c := startYarn(t, privateyarn.Options{Site: map[string]string{"yarn.node-labels.enabled": "true"}})
+	if err := c.Label("fast", 1); err != nil {
+		t.Fatal(err)
+	}
+	wide := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 6, GPUs: 1, Seconds: 1})
+	fast := submit(t, c, privateyarn.App{Containers: 4, GPUs: 1, Seconds: 10, Label: "fast"})
+	plain := submit(t, c, privateyarn.App{Containers: 4, GPUs: 1, Seconds: 10})
+	awaitEvent(t, fast, "started", 1)
+	awaitEvent(t, plain, "started", 1)
+	leases := yarnLeases(t, c)
+	for i, app := range []*privateyarn.Submitted{plain, fast} {
+		if on := nodesOf(leases, app); len(on) != 1 || on[c.NodeName(i)] != 4 {
+			t.Errorf("a gang for node %d has %v", i, on)
+		}
+	}
+	await(t, fast, succeeded)
+	await(t, plain, succeeded)
+	if wide.Count("asked") == 0 || wide.Count("got container") > 0 {
+		t.Errorf("a gang that its nodes do not hold:\n%s", wide.Events())
+	}
+}

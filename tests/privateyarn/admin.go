@@ -56,6 +56,22 @@ func (c *Cluster) RefreshQueues(properties map[string]string) error {
 	return c.Admin("-refreshQueues")
 }
 
+// Label gives a node a label of its own, under which queue a has all of it. The
+// cluster needs yarn.node-labels.enabled.
+func (c *Cluster) Label(label string, i int) error {
+	if err := c.Admin("-addToClusterNodeLabels", label+"(exclusive=true)"); err != nil {
+		return err
+	}
+	if err := c.Admin("-replaceLabelsOnNode", c.NodeName(i)+"="+label); err != nil {
+		return err
+	}
+	of := "accessible-node-labels"
+	return c.RefreshQueues(map[string]string{
+		"root." + of: label, "root." + of + "." + label + ".capacity": "100",
+		"root.a." + of: label, "root.a." + of + "." + label + ".capacity": "100", "root.b." + of: " ",
+	})
+}
+
 // MasterPID is the process of the application's master, 0 if there is none.
 func (s *Submitted) MasterPID() int {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -29,6 +29,7 @@ type App struct {
 	Eager      bool   // starts containers as they come, not only all together
 	Fail       int    // so many containers fail after a second
 	Avoid      string // a node that it does not want
+	Label      string // of nodes that it wants; see Label
 	Ask        string // how it asks: "", "opportunistic" or "scheduling-request"
 	Attempts   int    // of its master; default 1
 	Tags       []string
@@ -72,7 +73,7 @@ func (c *Cluster) Submit(app App) (*Submitted, error) {
 			argv = append(argv, option)
 		}
 	}
-	for option, value := range map[string]string{"--ask": app.Ask, "--avoid": app.Avoid, "--fail": fmt.Sprint(app.Fail)} {
+	for option, value := range map[string]string{"--ask": app.Ask, "--avoid": app.Avoid, "--label": app.Label, "--fail": fmt.Sprint(app.Fail)} {
 		if value != "" {
 			argv = append(argv, option, value)
 		}

@@ -270,10 +270,11 @@ func (c *Cluster) Failover(kill bool) error {
 	return c.lead(1 - c.active)
 }
 
-// lead makes a ResourceManager that may just have started the active one.
+// lead makes a ResourceManager that may just have started the active one; the other
+// one may be dead.
 func (c *Cluster) lead(i int) (err error) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
-		if err = c.Admin("-transitionToActive", rm(i)); err == nil {
+		if err = c.Admin("-transitionToActive", "--forceactive", rm(i)); err == nil {
 			c.active = i
 			return nil
 		}

@@ -45,6 +45,7 @@ func (c *Cluster) site() map[string]string {
 		"yarn.resourcemanager.store.class":                                 "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore",
 		"yarn.resourcemanager.fs.state-store.uri":                          "file://" + filepath.Join(c.Dir, "state"),
 		"yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms": "1000",
+		"yarn.node-labels.fs-store.root-dir":                               "file://" + filepath.Join(c.Dir, "labels"),
 		"yarn.resourcemanager.nodes.exclude-path":                          c.excluded(),
 		"hadoop.http.staticuser.user":                                      "root",
 	}

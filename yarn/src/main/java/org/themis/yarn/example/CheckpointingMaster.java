@@ -54,7 +54,7 @@ import org.apache.hadoop.yarn.exceptions.YarnException;
  * <p>With {@code --deaf} it does not listen, and what is not saved is lost; with {@code --eager} it
  * starts containers as they come; {@code --fail N} makes the first N containers fail; {@code --ask}
  * tries other ways to ask: opportunistic, scheduling-request; {@code --avoid} names a node that it
- * does not want. One thread.
+ * does not want, {@code --label} the label of nodes that it wants. One thread.
  */
 public final class CheckpointingMaster {
   private static final Set<String> FLAGS = Set.of("deaf", "eager");
@@ -67,6 +67,7 @@ public final class CheckpointingMaster {
   private final boolean eager;
   private final String ask;
   private final String avoid; // a node that it does not want
+  private final String label; // of nodes that it wants
   private int fail; // containers that are still to fail
   private final Path state;
   private final Resource each;
@@ -86,6 +87,7 @@ public final class CheckpointingMaster {
     eager = options.containsKey("eager");
     ask = options.getOrDefault("ask", "");
     avoid = options.getOrDefault("avoid", "");
+    label = options.getOrDefault("label", "");
     fail = Integer.parseInt(options.getOrDefault("fail", "0"));
     state = Path.of(options.get("state"));
     each = Resource.newInstance(Integer.parseInt(options.getOrDefault("memory-mb", "64")), 1);
@@ -164,6 +166,9 @@ public final class CheckpointingMaster {
     for (int i = 0; i < containers && !ask.equals("scheduling-request"); i++) {
       ContainerRequest.ContainerRequestBuilder one =
           ContainerRequest.newBuilder().capability(each).priority(PRIORITY);
+      if (!label.isEmpty()) {
+        one.nodeLabelsExpression(label);
+      }
       if (ask.equals("opportunistic")) {
         one.executionTypeRequest(
             ExecutionTypeRequest.newInstance(ExecutionType.OPPORTUNISTIC, true));

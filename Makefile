@@ -23,11 +23,12 @@ export CGO_ENABLED := 1
 # too, and the YARN half is built.
 JDK = $(shell etc/find-jdk)
 HADOOP_JARS := $(BUILD)/yarn/lib
+SHELL_JARS := $(BUILD)/yarn/shell
 
 SLURM_PLUGIN_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard /usr/lib/*/slurm-wlm/select_cons_tres.so /usr/lib/*/slurm/select_cons_tres.so /usr/lib64/slurm/select_cons_tres.so))))
 PLUGINS := select_themis.so priority_themis.so job_submit_themis.so libthemis_slurmctld.so
 
-.PHONY: help prepare prepare-yarn build core shim plugins yarn demo test test-slurm bench results soak proto install uninstall clean
+.PHONY: help prepare prepare-yarn build core shim plugins yarn demo demo-yarn test test-slurm bench results soak proto install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,20 +52,25 @@ shim:
 prepare-yarn:
 	@etc/install-packages yarn
 
-yarn: prepare-yarn core shim $(HADOOP_JARS)/.fetched ## the ResourceManager's themis-yarn.jar, and the daemons to test it on
+yarn: prepare-yarn core shim $(HADOOP_JARS)/.fetched $(SHELL_JARS)/.fetched ## the ResourceManager's themis-yarn.jar, and the daemons to test it on
 	JAVA_HOME=$(JDK) mvn -B -q -f yarn/pom.xml package
 
-# The released daemons of Hadoop, about 90 MB, once.
+# The released daemons of Hadoop, about 90 MB, and its distributed shell, once.
 $(HADOOP_JARS)/.fetched: tests/privateyarn/pom.xml
-	@rm -rf $(HADOOP_JARS)
-	JAVA_HOME=$(JDK) mvn -B -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(HADOOP_JARS)
+$(SHELL_JARS)/.fetched: tests/privateyarn/shell.xml
+%/.fetched:
+	@rm -rf $*
+	JAVA_HOME=$(JDK) mvn -B -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$*
 	@touch $@
 
 plugins: shim
 	$(MAKE) -C slurm THEMIS_BIN=$(PREFIX)/bin/themis SLURM_SRC=$(BUILD)/slurm-src SLURM_BUILD=$(BUILD)/slurm-build OUT=$(BUILD)/lib
 
 demo: build ## a cluster of fake GPUs, some jobs, and what the auction makes of them
-	$(GO) run ./tests/demo
+	$(GO) run ./tests/demo slurm
+
+demo-yarn: yarn ## the same on YARN: a ResourceManager, three NodeManagers, gangs that deadlock without Themis
+	$(GO) run ./tests/demo yarn
 
 test: prepare-yarn build yarn ## everything that must pass, in about half an hour
 	@GO="$(GO)" tests/run-all

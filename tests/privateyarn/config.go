@@ -39,6 +39,7 @@ func (c *Cluster) site() map[string]string {
 		"yarn.scheduler.minimum-allocation-mb":                             "16",
 		"yarn.scheduler.capacity.schedule-asynchronously.enable":           strconv.FormatBool(!c.opt.Heartbeats),
 		"yarn.resource-types":                                              "yarn.io/gpu",
+		"yarn.application.classpath":                                       strings.ReplaceAll(c.classpath("conf")+":"+c.shellDir()+"/*", ":", ","),
 		"yarn.nodemanager.hostname":                                        "localhost",
 		"yarn.nodemanager.bind-host":                                       "127.0.0.1",
 		"yarn.nodemanager.vmem-check-enabled":                              "false",

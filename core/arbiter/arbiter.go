@@ -259,6 +259,7 @@ type Wait struct {
 type Arbiter struct {
 	cfg       Config
 	now       time.Time
+	host      string // of the last snapshot; "" before it
 	nodes     map[string]*cluster.Node
 	jobs      map[string]*Job
 	queue     []*Job // the same, in the order in which an app starts them; nil: to be made

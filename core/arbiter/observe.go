@@ -18,6 +18,7 @@ const probeAfter = 5 * time.Minute
 // observe takes in what the host sees: nodes, jobs that came, started, were
 // requeued or ended, and what that means for their leases.
 func (a *Arbiter) observe(snap *cluster.Snapshot) {
+	a.host = snap.Host
 	a.observeNodes(snap.Nodes)
 	a.crowd()
 	a.fluid.Advance(a.now, a.gpus()) // before who comes now is in it

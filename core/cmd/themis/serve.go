@@ -33,8 +33,8 @@ func newServe() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "run the core: auctions, leases, ledger",
-		Long: "serve runs the core. slurmctld's plugin starts it by itself; run it by hand or by systemd to keep\n" +
-			"it apart from slurmctld, which then attaches to the socket.",
+		Long: "serve runs the core. slurmctld and the ResourceManager start it by themselves; run it by hand or by\n" +
+			"systemd to keep it apart from them, and they attach to its socket.",
 		Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := service.LoadConfig(config)
@@ -48,9 +48,9 @@ func newServe() *cobra.Command {
 			return logged(serve(cfg, state, owner))
 		},
 	}
-	c.Flags().StringVar(&config, "config", "/etc/slurm/themis.toml", "themis.toml; a missing file means all defaults")
-	c.Flags().StringVar(&state, "state", "/var/lib/themis", "folder of the ledger and of a launched core's socket")
-	c.Flags().Uint32Var(&owner, "owner", uint32(os.Getuid()), "uid of the host daemon (SlurmUser); it and root may observe")
+	c.Flags().StringVar(&config, "config", "/etc/slurm/themis.toml", "themis.toml, for YARN /etc/hadoop/themis.toml; a missing file means all defaults")
+	c.Flags().StringVar(&state, "state", stateDir, "folder of the ledger and of a launched core's socket")
+	c.Flags().Uint32Var(&owner, "owner", uint32(os.Getuid()), "uid of the host daemon (SlurmUser, or yarn); it and root may observe")
 	c.Flags().BoolVar(&check, "check", false, "check the configuration and exit")
 	return c
 }
@@ -105,7 +105,7 @@ func serve(cfg service.Config, state string, owner uint32) error {
 	}
 }
 
-// open waits a little for a core that is on its way out: after slurmctld was
+// open waits a little for a core that is on its way out: after its host was
 // killed and started again, the old core notices within a second.
 func open(cfg service.Config, state string, owner uint32, log *logrus.Logger) (*service.Service, error) {
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {

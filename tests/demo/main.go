@@ -53,6 +53,13 @@ func (s stopwatch) say(format string, args ...any) {
 // end is never.
 type result struct{ submit, end time.Time }
 
+func (r result) took() string {
+	if r.end.IsZero() {
+		return "never"
+	}
+	return fmt.Sprintf("%.0f s", r.end.Sub(r.submit).Seconds())
+}
+
 // references asks the core what each app's fair share would have taken, once it
 // has seen all of them end. That does not depend on the policy, so it serves for
 // both passes.
@@ -99,21 +106,19 @@ func table(with, without map[string]result, refs map[string]bridge.App) {
 		fmt.Fprintf(w, "%s\t%.0f s\t", a.ID, ideal.Seconds())
 		var rhos string
 		for i, r := range []result{with[n], without[n]} {
-			took := r.end.Sub(r.submit)
-			rho := took.Seconds() / ideal.Seconds()
-			text := fmt.Sprintf("%.0f s", took.Seconds())
+			rho := r.end.Sub(r.submit).Seconds() / ideal.Seconds()
 			if r.end.IsZero() {
-				rho, text = math.Inf(1), "never"
+				rho = math.Inf(1)
 			}
 			worst[i] = max(worst[i], rho)
-			fmt.Fprint(w, text+"\t")
+			fmt.Fprint(w, r.took()+"\t")
 			rhos += number(rho) + "\t"
 		}
 		fmt.Fprintln(w, rhos)
 	}
 	fmt.Fprintf(w, "worst\t\t\t\t%s\t%s\t\n", number(worst[0]), number(worst[1]))
 	w.Flush()
-	fmt.Printf("CPU job: %.0f s with Themis, %.0f s without\n", with[""].end.Sub(with[""].submit).Seconds(), without[""].end.Sub(without[""].submit).Seconds())
+	fmt.Printf("CPU job: %s with Themis, %s without\n", with[""].took(), without[""].took())
 }
 
 func number(rho float64) string {

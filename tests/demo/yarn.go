@@ -40,7 +40,7 @@ tick = "300ms"
 
 // application is one submission: when, whose, to which queue, and of what.
 type application struct {
-	after       []string // that must have GPUs first
+	after       []string // that have GPUs, or are gangs that wait for them
 	user, queue string
 	name        string
 	what        string
@@ -55,7 +55,8 @@ type application struct {
 // CheckpointingMaster, and one that takes what it gets, by distributed shell.
 //
 // On stock YARN the two gangs of carol and dave deadlock if both have asked before
-// bob's trainer ends: five containers each, where six fit.
+// bob's trainer ends: five containers each, where six fit. Containers without GPUs
+// that come while a gang waits may be held up, too (ARCHITECTURE.md, known limits).
 func applications() []application {
 	return []application{
 		{nil, "bob", "batch", "train", "a checkpointing trainer, 4 x 2 GPUs for 40 s", 4, 2, 40, true,
@@ -66,7 +67,7 @@ func applications() []application {
 			[]string{"themis:app=gang-a", "themis:runtime=10s"}},
 		{[]string{"train", "sweep"}, "dave", "speech", "gang-b", "another gang of 5 x 2 GPUs for 10 s", 5, 2, 10, true,
 			[]string{"themis:app=gang-b", "themis:runtime=10s"}},
-		{[]string{"train", "sweep"}, "carol", "vision", "cpu", "2 containers without GPUs, which wait for nobody", 2, 0, 5, true, nil},
+		{[]string{"gang-a", "gang-b"}, "carol", "vision", "cpu", "2 containers without GPUs for 5 s", 2, 0, 5, true, nil},
 	}
 }
 
@@ -158,15 +159,28 @@ func yarnPass(ctx context.Context, c *privateyarn.Cluster, withThemis bool) (map
 type followed struct {
 	application
 	report privateyarn.Report // the last one; no ID before the ResourceManager knew it
-	held   int                // GPUs
+	held   int                // GPUs; containers of an application without
 	since  time.Time          // when that changed
-	began  bool               // it has had GPUs
-	whole  bool               // the gang has had all its GPUs since it last had none
+	began  bool               // it has had GPUs; a gang, all of them
+	whole  bool               // the gang has had all since it last had none
 	told   bool               // to give them back
 	shown  string             // what the last line was about
 }
 
 func (f *followed) over() bool { return f.report.FinishedMs > 0 }
+
+// waitsForMaster says whether not even its master has a container.
+func (f *followed) waitsForMaster() bool {
+	return !f.over() && f.report.ID != "" && f.report.State != "RUNNING" && f.report.Containers <= 0
+}
+
+// need is what held must be for a gang to start, and what that counts.
+func (f *followed) need() (n int, unit string) {
+	if f.gpus == 0 {
+		return f.containers, "containers"
+	}
+	return f.containers * f.gpus, "GPUs"
+}
 
 // yarnWatcher follows the applications and says what changes.
 type yarnWatcher struct {
@@ -178,10 +192,10 @@ type yarnWatcher struct {
 	asked  time.Time       // when the core was last asked for its leases
 }
 
-// served says whether all of these have had GPUs.
+// served says whether all of these have had GPUs or are gangs that wait for them.
 func (w *yarnWatcher) served(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(w.apps, func(f *followed) bool { return f.name == name && f.began })
+		return !slices.ContainsFunc(w.apps, func(f *followed) bool { return f.name == name && (f.began || f.gang && f.shown != "") })
 	})
 }
 
@@ -249,11 +263,15 @@ func (w *yarnWatcher) see(f *followed) error {
 	for _, n := range on {
 		held += n
 	}
+	if f.gpus == 0 {
+		held = max(f.report.Containers-1, 0) // without its master
+	}
+	need, _ := f.need()
 	if held != f.held {
 		f.held, f.since = held, time.Now()
 	}
-	f.began = f.began || held > 0 && (!f.gang || held == f.gpus*f.containers)
-	f.whole = held > 0 && (f.whole || held == f.gpus*f.containers)
+	f.began = f.began || held > 0 && (!f.gang || held == need)
+	f.whole = held > 0 && (f.whole || held == need)
 	about, line := w.line(f, on)
 	if about != "" && about != f.shown {
 		f.shown = about
@@ -262,21 +280,27 @@ func (w *yarnWatcher) see(f *followed) error {
 	return nil
 }
 
-// settled is how long a part of a gang is held before it is worth a line.
-const settled = 3 * time.Second
+// settled is how long a part of a gang is held before it is worth a line,
+// masterless for how long a master has no container.
+const (
+	settled    = 3 * time.Second
+	masterless = 8 * time.Second
+)
 
 // line says how an application is, and what that is about: the same is said once,
 // not each time its numbers move. Both are "" if there is nothing to tell.
 func (w *yarnWatcher) line(f *followed, on map[string]int) (about, line string) {
-	need := f.gpus * f.containers
+	need, unit := f.need()
 	switch {
 	case f.over() && f.report.FinalStatus == "SUCCEEDED":
 		return "done", "is done"
 	case f.over():
 		return "failed", "ended as " + f.report.FinalStatus + ": " + f.report.Diagnostics
+	case f.waitsForMaster() && time.Since(f.since) > masterless:
+		return "master", "waits: even its master, which needs no GPU, has no container yet"
 	case f.report.State != "RUNNING": // its master is on its way up
 		return "", ""
-	case need == 0 || !f.gang && f.began:
+	case f.began && (!f.gang || f.gpus == 0):
 		return "runs", "runs"
 	case f.whole && f.held < need, f.began && f.held == 0 && !f.told: // its containers end one by one
 		return "", ""
@@ -289,7 +313,7 @@ func (w *yarnWatcher) line(f *followed, on map[string]int) (about, line string) 
 	case f.held > 0 && time.Since(f.since) < settled: // they land one by one, too
 		return "", ""
 	case f.held > 0:
-		return fmt.Sprint("part", f.held), fmt.Sprintf("holds %d of its %d GPUs, idle, and waits for the rest", f.held, need)
+		return fmt.Sprint("part", f.held), fmt.Sprintf("holds %d of its %d %s, idle, and waits for the rest", f.held, need, unit)
 	}
 	about, line = "waits", "waits"
 	if f.began {
@@ -319,28 +343,31 @@ func (w *yarnWatcher) done() bool {
 	return !slices.ContainsFunc(w.apps, func(f *followed) bool { return !f.over() })
 }
 
-// hopeless is for how long nothing has moved when a pass is given up.
+// hopeless is for how long nothing has moved when a stock pass is given up.
 const hopeless = 15 * time.Second
 
-// stuck says whether all that is left are gangs that hold a part of their GPUs, or
-// none, and wait for the others', and says so.
+// stuck says whether all that is left are gangs that hold a part of what they need,
+// or nothing, and wait for what the others hold; then it says so.
 func (w *yarnWatcher) stuck() bool {
+	if w.themis {
+		return false
+	}
 	var holders []string
 	held := 0
 	for _, f := range w.apps {
 		if f.over() {
 			continue
 		}
-		if !f.gang || f.whole || f.report.State != "RUNNING" || time.Since(f.since) < hopeless {
+		if !f.gang || f.whole || time.Since(f.since) < hopeless || f.report.State != "RUNNING" && !f.waitsForMaster() {
 			return false
 		}
-		holders = append(holders, fmt.Sprintf("%s holds %d of its %d", f.name, f.held, f.gpus*f.containers))
-		held += f.held
+		need, unit := f.need()
+		holders = append(holders, fmt.Sprintf("%s has %d of %d %s", f.name, f.held, need, unit))
+		if f.gpus > 0 {
+			held += f.held
+		}
 	}
-	if held == 0 {
-		return false // they wait for an auction
-	}
-	w.say("deadlock: %d GPUs are free, %s, and nobody gives way; given up after %.0f s in which nothing moved",
+	w.say("deadlock: %d GPUs are free; %s, and nobody gives way; given up after %.0f s in which nothing moved",
 		yarnNodes*yarnGPUs-held, strings.Join(holders, ", "), hopeless.Seconds())
 	return true
 }

@@ -23,11 +23,13 @@ export CGO_ENABLED := 1
 # too, and the YARN half is built.
 JDK = $(shell etc/find-jdk)
 HADOOP_JARS := $(BUILD)/yarn/lib
+SHELL_JARS := $(BUILD)/yarn/shell
 
 SLURM_PLUGIN_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard /usr/lib/*/slurm-wlm/select_cons_tres.so /usr/lib/*/slurm/select_cons_tres.so /usr/lib64/slurm/select_cons_tres.so))))
+YARN_DIR = $(PREFIX)/lib/themis
 PLUGINS := select_themis.so priority_themis.so job_submit_themis.so libthemis_slurmctld.so
 
-.PHONY: help prepare prepare-yarn build core shim plugins yarn demo test test-slurm bench results soak proto install uninstall clean
+.PHONY: help prepare prepare-yarn build core shim plugins yarn demo demo-yarn test test-slurm bench results soak proto install install-command install-slurm install-yarn uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,20 +53,25 @@ shim:
 prepare-yarn:
 	@etc/install-packages yarn
 
-yarn: prepare-yarn core shim $(HADOOP_JARS)/.fetched ## the ResourceManager's themis-yarn.jar, and the daemons to test it on
+yarn: prepare-yarn core shim $(HADOOP_JARS)/.fetched $(SHELL_JARS)/.fetched ## the ResourceManager's themis-yarn.jar, and the daemons to test it on
 	JAVA_HOME=$(JDK) mvn -B -q -f yarn/pom.xml package
 
-# The released daemons of Hadoop, about 90 MB, once.
+# The released daemons of Hadoop, about 90 MB, and its distributed shell, once.
 $(HADOOP_JARS)/.fetched: tests/privateyarn/pom.xml
-	@rm -rf $(HADOOP_JARS)
-	JAVA_HOME=$(JDK) mvn -B -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(HADOOP_JARS)
+$(SHELL_JARS)/.fetched: tests/privateyarn/shell.xml
+%/.fetched:
+	@rm -rf $*
+	JAVA_HOME=$(JDK) mvn -B -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$*
 	@touch $@
 
 plugins: shim
 	$(MAKE) -C slurm THEMIS_BIN=$(PREFIX)/bin/themis SLURM_SRC=$(BUILD)/slurm-src SLURM_BUILD=$(BUILD)/slurm-build OUT=$(BUILD)/lib
 
 demo: build ## a cluster of fake GPUs, some jobs, and what the auction makes of them
-	$(GO) run ./tests/demo
+	$(GO) run ./tests/demo slurm
+
+demo-yarn: yarn ## the same on YARN: a ResourceManager, three NodeManagers, gangs that deadlock without Themis
+	$(GO) run ./tests/demo yarn
 
 test: prepare-yarn build yarn ## everything that must pass, in about half an hour
 	@GO="$(GO)" tests/run-all
@@ -94,22 +101,32 @@ proto: ## regenerate bridge/pb after a change of themis.proto
 	@command -v protoc >/dev/null || { echo "protoc is not installed" >&2; exit 1; }
 	protoc -I bridge --go_out=. --go_opt=module=themis --go-grpc_out=. --go-grpc_opt=module=themis themis.proto
 
-# install does not build, so that it can run as root on what a user built.
-install: ## put it into Slurm's folders; DESTDIR= and PREFIX=/usr as usual
-	@test -x $(BUILD)/bin/themis || { echo "run make build first" >&2; exit 1; }
-	@test -n "$(SLURM_PLUGIN_DIR)" || { echo "no Slurm here; set SLURM_PLUGIN_DIR" >&2; exit 1; }
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(SLURM_PLUGIN_DIR) $(DESTDIR)$(PREFIX)/share/doc/themis
+# install does not build, so that it can run as root on what a user built. It puts
+# there the half, or the halves, that were built.
+install: $(if $(wildcard $(BUILD)/lib/select_themis.so),install-slurm) $(if $(wildcard $(BUILD)/lib/themis-yarn.jar),install-yarn) ## put there what was built, for Slurm, YARN or both; DESTDIR= and PREFIX=/usr as usual
+	@test -n "$^" || { echo "run make build (Slurm) or make yarn (YARN) first" >&2; exit 1; }
+
+install-command:
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/themis $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(BUILD)/bin/themis $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(addprefix $(BUILD)/lib/,$(PLUGINS) libthemis.so) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
-	install -m 644 etc/themis.toml etc/slurm.conf.example LICENSE LICENSES/* $(DESTDIR)$(PREFIX)/share/doc/themis/
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 644 etc/themis.toml etc/slurm.conf.example etc/yarn-site.xml.example LICENSE LICENSES/* $(DESTDIR)$(PREFIX)/share/doc/themis/
 	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+
+install-slurm: install-command
+	@test -n "$(SLURM_PLUGIN_DIR)" || { echo "no Slurm here; set SLURM_PLUGIN_DIR" >&2; exit 1; }
+	install -d $(DESTDIR)$(SLURM_PLUGIN_DIR) $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 644 $(addprefix $(BUILD)/lib/,$(PLUGINS) libthemis.so) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
 	install -m 644 etc/themis.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
+
+# The jar looks for the library beside it.
+install-yarn: install-command
+	install -d $(DESTDIR)$(YARN_DIR)
+	install -m 644 $(BUILD)/lib/themis-yarn.jar $(BUILD)/lib/libthemis.so $(DESTDIR)$(YARN_DIR)/
 
 uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/themis
-	rm -f $(addprefix $(DESTDIR)$(SLURM_PLUGIN_DIR)/,$(PLUGINS) libthemis.so)
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/themis
+	$(if $(SLURM_PLUGIN_DIR),rm -f $(addprefix $(DESTDIR)$(SLURM_PLUGIN_DIR)/,$(PLUGINS) libthemis.so))
+	rm -rf $(DESTDIR)$(YARN_DIR) $(DESTDIR)$(PREFIX)/share/doc/themis
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/themis.1 $(DESTDIR)$(PREFIX)/share/man/man1/themis-*.1
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/themis.service
 

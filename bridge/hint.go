@@ -15,6 +15,7 @@ import (
 //
 //	sbatch --comment="themis: app=sweep7 runtime=3h checkpoint=10m model=vgg16"
 //
+// or, on YARN, in application tags themis:app=sweep7, themis:runtime=3h and so on.
 // Zero values mean "not declared".
 type Hint struct {
 	App        string        // jobs of one user with the same app are one app

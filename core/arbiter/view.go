@@ -276,16 +276,27 @@ func (a *Arbiter) advice(j *Job, free int) []string {
 	if !j.AnyNode && len(j.Nodes) < len(a.nodes) {
 		out = append(out, fmt.Sprintf("it may run on %d of %d nodes; fewer constraints would widen the choice", len(j.Nodes), len(a.nodes)))
 	}
-	if s := j.Estimate.Source; s == "limit" || s == "guess" {
-		out = append(out, `its run time is taken from the time limit; declare it: --comment="themis: runtime=2h"`)
+	switch j.Estimate.Source {
+	case fairness.Limit:
+		out = append(out, "its run time is taken from its time limit; declare it: "+j.saying("runtime=2h"))
+	case fairness.Guess:
+		out = append(out, "its run time is a guess, as it has no time limit; declare it: "+j.saying("runtime=2h"))
 	}
 	if m := j.Hint.Model; m != "" && !slices.Contains(fairness.Models(), m) {
 		out = append(out, fmt.Sprintf("model=%s is not known, so its placement is valued as usual; known are %s, or say place=1,.9,.7,.5", m, strings.Join(fairness.Models(), ", ")))
 	}
 	if !a.reclaimable(j) && a.cfg.Reclaim == ReclaimDeclared {
-		out = append(out, `no lease can end under it; if it checkpoints, say so: --comment="themis: checkpoint=10m"`)
+		out = append(out, "no lease can end under it; if it checkpoints, say so: "+j.saying("checkpoint=10m"))
 	}
 	return out
+}
+
+// saying shows how users of the job's host say a word of a hint.
+func (j *Job) saying(word string) string {
+	if j.Host == "yarn" {
+		return "application tag themis:" + word
+	}
+	return `--comment="themis: ` + word + `"`
 }
 
 // State is the whole picture for the status, apps and leases views.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo starts a private Slurm cluster of 4 nodes with 8 fake GPUs each,
-// submits three users' work with sbatch, shows what the auction makes of it,
-// then plays the same submissions on stock Slurm and prints both side by side.
-// It ends all that it started, also on Ctrl-C. With KEEP=1 the cluster under
-// Themis stays up until Ctrl-C, for sbatch by hand.
+// Command demo starts a private cluster with fake GPUs, submits some users' work
+// to it, shows what the auction makes of it, then plays the same submissions on
+// the stock scheduler and prints both side by side. Its argument says which host:
+// slurm or yarn. It ends all that it started, also on Ctrl-C. With KEEP=1 the
+// cluster under Themis stays up until Ctrl-C, for submissions by hand.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"sort"
@@ -21,69 +22,17 @@ import (
 	"time"
 
 	"themis/bridge"
-	"themis/tests/privateslurm"
 )
 
-// config has short leases, so that a lease ends while one watches.
-const config = `
-[auction]
-settle = "500ms"
-[lease]
-length = "15s"
-least = "8s"
-grace = "4s"
-take_up = "15s"
-restart_cost = "10s"
-[gather]
-after = "10s"
-limit = "2m"
-[host]
-tick = "500ms"
-`
-
-// trainer does SECONDS steps of a second each. Told that its lease ends (its
-// own --signal, USR1), it saves where it is; requeued, it goes on from there.
-const trainer = `#!/bin/bash
-state=$PWD/trainer.$SLURM_JOB_ID
-step=$(cat "$state" 2>/dev/null || echo 0)
-echo "starts at step $step on $SLURM_JOB_NODELIST"
-trap 'echo $step >"$state"; echo "saved at step $step"' USR1
-while ((step < SECONDS_OF_WORK)); do sleep 1 & wait $!; step=$((step + 1)); done
-echo "done at step $step"
-`
-
-// work is one submission: when, whose, as which app, and how.
-type work struct {
-	at     time.Duration
-	user   string
-	app    string // as in the table; "" has no GPUs
-	what   string
-	script string
-	args   []string
-}
-
-func submissions() []work {
-	seconds := func(n int) string { return strings.ReplaceAll(trainer, "SECONDS_OF_WORK", fmt.Sprint(n)) }
-	nap := func(n int) string { return fmt.Sprintf("#!/bin/bash\nsleep %d\n", n) }
-	hint := func(text string) string { return "--comment=themis: " + text }
-	return []work{
-		{0, "bob", "train", "a checkpointing trainer on each of the 4 nodes, 40 s of work each", seconds(40),
-			[]string{"-J", "train", "--array=1-4", "--gres=gpu:8", "--signal=B:USR1", "--requeue", "-t10", hint("app=train runtime=40s checkpoint=1s")}},
-		{4 * time.Second, "alice", "sweep", "a sweep: a job array of 16 tasks, 2 GPUs and 8 s each", nap(8),
-			[]string{"-J", "sweep", "--array=1-16", "--gres=gpu:2", "-t5", hint("app=sweep runtime=8s")}},
-		{6 * time.Second, "carol", "gang-a", "a gang of 2 x 8 GPUs for 10 s", nap(10),
-			[]string{"-J", "gang-a", "-N2", "--gres=gpu:8", "-t5", hint("app=gang-a runtime=10s model=vgg16")}},
-		{7 * time.Second, "carol", "gang-b", "another gang of 2 x 8 GPUs for 10 s", nap(10),
-			[]string{"-J", "gang-b", "-N2", "--gres=gpu:8", "-t5", hint("app=gang-b runtime=10s model=vgg16")}},
-		{8 * time.Second, "carol", "", "a CPU job, which waits for nobody", nap(5),
-			[]string{"-J", "cpu", "-n4", "-t5"}},
-	}
-}
-
 func main() {
+	demos := map[string]func(context.Context) error{"slurm": slurm, "yarn": yarn}
+	if len(os.Args) != 2 || demos[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: demo slurm|yarn")
+		os.Exit(2)
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	if err := demo(ctx); err != nil {
+	if err := demos[os.Args[1]](ctx); err != nil {
 		if ctx.Err() != nil {
 			err = errors.New("interrupted; all that was started has been stopped")
 		}
@@ -93,189 +42,52 @@ func main() {
 	}
 }
 
-func demo(ctx context.Context) error {
-	fmt.Println("== under Themis: SelectType=select/themis, PriorityType=priority/themis, JobSubmitPlugins=themis")
-	themis, err := privateslurm.Start(ctx, privateslurm.Options{Themis: true, ThemisTOML: config})
-	if err != nil {
-		return err
-	}
-	defer themis.Close()
-	with, err := pass(ctx, themis, true)
-	if err != nil {
-		return err
-	}
-	refs, err := references(themis)
-	if err != nil {
-		return err
-	}
-	keep := os.Getenv("KEEP") == "1"
-	if !keep {
-		themis.Close()
-	}
-	fmt.Println("\n== the same submissions on stock Slurm: select/cons_tres, priority/multifactor")
-	stock, err := privateslurm.Start(ctx, privateslurm.Options{})
-	if err != nil {
-		return err
-	}
-	defer stock.Close()
-	without, err := pass(ctx, stock, false)
-	if err != nil {
-		return err
-	}
-	stock.Close()
-	table(with, without, refs)
-	if keep {
-		return stay(ctx, themis)
-	}
-	return nil
+// stopwatch is when a pass began.
+type stopwatch time.Time
+
+func (s stopwatch) say(format string, args ...any) {
+	fmt.Printf("%5.1fs  %s\n", time.Since(time.Time(s)).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// result is when an app's first job was submitted and its last one ended.
+// result is when an app's first job was submitted and its last one ended; a zero
+// end is never.
 type result struct{ submit, end time.Time }
 
-// pass submits all the work on its schedule and follows it to its end.
-func pass(ctx context.Context, c *privateslurm.Cluster, withThemis bool) (map[string]result, error) {
-	w := &watcher{c: c, begin: time.Now(), apps: map[string]string{}, shown: map[string]string{}, themis: withThemis}
-	todo := submissions()
-	for len(todo) > 0 || !w.done() {
-		if len(todo) > 0 && time.Since(w.begin) >= todo[0].at {
-			s := todo[0]
-			todo = todo[1:]
-			id, err := c.Sbatch(s.user, s.script, s.args...)
-			if err != nil {
-				return nil, err
-			}
-			w.apps[id] = s.app
-			w.say("%s submits job %s: %s", s.user, id, s.what)
-		}
-		if err := w.look(); err != nil {
+func (r result) took() string {
+	if r.end.IsZero() {
+		return "never"
+	}
+	return fmt.Sprintf("%.0f s", r.end.Sub(r.submit).Seconds())
+}
+
+// references asks the core what each app's fair share would have taken, once it
+// has seen all of them end. That does not depend on the policy, so it serves for
+// both passes.
+func references(themis func(args ...string) (string, error)) (map[string]bridge.App, error) {
+	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
+		raw, err := themis("apps", "--json")
+		if err != nil {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(400 * time.Millisecond):
+		var apps []bridge.App
+		if err := json.Unmarshal([]byte(raw), &apps); err != nil {
+			return nil, err
 		}
-		if time.Since(w.begin) > 110*time.Second {
-			return nil, errors.New("the jobs did not end in time; see " + c.Dir)
-		}
-	}
-	return w.results(), nil
-}
-
-// watcher follows the jobs and says what changes.
-type watcher struct {
-	c      *privateslurm.Cluster
-	begin  time.Time
-	apps   map[string]string // by job id as sbatch said it
-	shown  map[string]string // last line about a job
-	jobs   []map[string]string
-	themis bool
-}
-
-func (w *watcher) say(format string, args ...any) {
-	fmt.Printf("%5.1fs  %s\n", time.Since(w.begin).Seconds(), fmt.Sprintf(format, args...))
-}
-
-func (w *watcher) look() error {
-	var err error
-	if w.jobs, err = w.c.Jobs(); err != nil {
-		return err
-	}
-	var lines []string
-	for _, j := range w.jobs {
-		line := j["JobState"]
-		switch line {
-		case "RUNNING":
-			line = "runs on " + j["NodeList"]
-		case "PENDING":
-			line = "waits"
-			if strings.HasPrefix(j["Reason"], "Themis") {
-				line = "waits: " + strings.ReplaceAll(j["Reason"], "_", " ")
-				line, _, _ = strings.Cut(line, "; next")
+		out, open := map[string]bridge.App{}, ""
+		for _, a := range apps {
+			_, name, _ := strings.Cut(a.ID, "/")
+			out[name] = a
+			if a.Reference == nil || a.Ended == nil {
+				open = a.ID
 			}
-			if j["Restarts"] != "0" {
-				line = "was requeued after its lease ended; " + line
-			}
-		case "COMPLETED":
-			line = "is done"
 		}
-		name := name(j)
-		// Only what is new: a reason is shown once, not each time its numbers move.
-		key, _, reasoned := strings.Cut(line, ": Themis: rho")
-		if key = fmt.Sprint(key, reasoned); w.shown[name] != key {
-			w.shown[name] = key
-			lines = append(lines, fmt.Sprintf("job %s (%s) %s", name, j["JobName"], line))
+		if open == "" {
+			return out, nil
+		}
+		if time.Since(begin) > 10*time.Second {
+			return nil, errors.New("the core did not see the end of " + open)
 		}
 	}
-	sort.Strings(lines)
-	const most = 6 // a sweep says much the same of each task
-	for i, l := range lines {
-		if i == most {
-			w.say("... and %d more", len(lines)-most)
-			break
-		}
-		w.say("%s", l)
-	}
-	return nil
-}
-
-// name is the job's id as squeue shows it.
-func name(j map[string]string) string {
-	if t := j["ArrayTaskId"]; t != "" {
-		return j["ArrayJobId"] + "_" + t
-	}
-	return j["JobId"]
-}
-
-func (w *watcher) done() bool {
-	for _, j := range w.jobs {
-		if s := j["JobState"]; s == "PENDING" || s == "RUNNING" || s == "COMPLETING" || s == "CONFIGURING" {
-			return false
-		}
-	}
-	return true
-}
-
-func (w *watcher) results() map[string]result {
-	out := map[string]result{}
-	for _, j := range w.jobs {
-		id := j["ArrayJobId"]
-		if id == "" {
-			id = j["JobId"]
-		}
-		app := w.apps[id]
-		submit, _ := time.ParseInLocation("2006-01-02T15:04:05", j["SubmitTime"], time.Local)
-		end, _ := time.ParseInLocation("2006-01-02T15:04:05", j["EndTime"], time.Local)
-		r, ok := out[app]
-		if !ok || submit.Before(r.submit) {
-			r.submit = submit
-		}
-		if end.After(r.end) {
-			r.end = end
-		}
-		out[app] = r
-	}
-	return out
-}
-
-// references asks the core what each app's fair share would have taken. That
-// does not depend on the policy, so it serves for both passes.
-func references(c *privateslurm.Cluster) (map[string]bridge.App, error) {
-	raw, err := c.Themis("apps", "--json")
-	if err != nil {
-		return nil, err
-	}
-	var apps []bridge.App
-	if err := json.Unmarshal([]byte(raw), &apps); err != nil {
-		return nil, err
-	}
-	out := map[string]bridge.App{}
-	for _, a := range apps {
-		_, name, _ := strings.Cut(a.ID, "/")
-		out[name] = a
-	}
-	return out, nil
 }
 
 func table(with, without map[string]result, refs map[string]bridge.App) {
@@ -287,34 +99,31 @@ func table(with, without map[string]result, refs map[string]bridge.App) {
 	fmt.Println("\nrho = time to finish on the shared cluster / time on a fair share of it; at most 1: nothing lost by sharing")
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "app\tfair share\tThemis\tstock\trho Themis\trho stock\t")
-	var worst [2]float64
+	var worst [2]float64 // under Themis, stock
 	for _, n := range names {
 		a := refs[n]
-		if a.Reference == nil || a.Ended == nil {
-			continue
-		}
 		ideal := a.Reference.Sub(a.Submit)
-		took := without[n].end.Sub(without[n].submit)
-		rho := took.Seconds() / ideal.Seconds()
-		worst[0], worst[1] = max(worst[0], a.Rho), max(worst[1], rho)
-		fmt.Fprintf(w, "%s\t%.0f s\t%.0f s\t%.0f s\t%.2f\t%.2f\t\n", a.ID, ideal.Seconds(), a.Ended.Sub(a.Submit).Seconds(), took.Seconds(), a.Rho, rho)
+		fmt.Fprintf(w, "%s\t%.0f s\t", a.ID, ideal.Seconds())
+		var rhos string
+		for i, r := range []result{with[n], without[n]} {
+			rho := r.end.Sub(r.submit).Seconds() / ideal.Seconds()
+			if r.end.IsZero() {
+				rho = math.Inf(1)
+			}
+			worst[i] = max(worst[i], rho)
+			fmt.Fprint(w, r.took()+"\t")
+			rhos += number(rho) + "\t"
+		}
+		fmt.Fprintln(w, rhos)
 	}
-	fmt.Fprintf(w, "worst\t\t\t\t%.2f\t%.2f\t\n", worst[0], worst[1])
+	fmt.Fprintf(w, "worst\t\t\t\t%s\t%s\t\n", number(worst[0]), number(worst[1]))
 	w.Flush()
-	fmt.Printf("CPU job: %.0f s with Themis, %.0f s without\n", with[""].end.Sub(with[""].submit).Seconds(), without[""].end.Sub(without[""].submit).Seconds())
+	fmt.Printf("CPU job: %s with Themis, %s without\n", with[""].took(), without[""].took())
 }
 
-// stay prints how to use the cluster and waits for Ctrl-C.
-func stay(ctx context.Context, c *privateslurm.Cluster) error {
-	fmt.Println("\nThe cluster under Themis runs on until Ctrl-C. In another terminal:")
-	for _, e := range c.Env() {
-		key, value, _ := strings.Cut(e, "=")
-		if key != "HOME" && key != "LANG" {
-			fmt.Printf("  export %s='%s'\n", key, value)
-		}
+func number(rho float64) string {
+	if math.IsInf(rho, 1) {
+		return "endless"
 	}
-	fmt.Println("  sbatch --gres=gpu:4 --wrap='sleep 60'; themis status")
-	<-ctx.Done()
-	fmt.Println()
-	return nil
+	return fmt.Sprintf("%.2f", rho)
 }

@@ -96,11 +96,16 @@ func (c *Cluster) Submit(app App) (*Submitted, error) {
 
 // Report is what the ResourceManager says of an application.
 type Report struct {
+	ID          string  `json:"id"`
+	Name        string  `json:"name"`
+	User        string  `json:"user"`
 	State       string  `json:"state"`
 	FinalStatus string  `json:"finalStatus"`
 	Diagnostics string  `json:"diagnostics"`
 	Progress    float64 `json:"progress"`
 	Containers  int     `json:"runningContainers"`
+	StartedMs   int64   `json:"startedTime"`  // submitted, since 1970
+	FinishedMs  int64   `json:"finishedTime"` // 0 until it has ended
 }
 
 // Report asks for the application's report.

@@ -33,6 +33,7 @@ func (c *Cluster) site() map[string]string {
 		"yarn.scheduler.minimum-allocation-mb":                             "16",
 		"yarn.scheduler.capacity.schedule-asynchronously.enable":           strconv.FormatBool(!c.opt.Heartbeats),
 		"yarn.resource-types":                                              "yarn.io/gpu",
+		"yarn.application.classpath":                                       strings.ReplaceAll(c.classpath("conf")+":"+c.shellDir()+"/*", ":", ","),
 		"yarn.nodemanager.vmem-check-enabled":                              "false",
 		"yarn.nodemanager.pmem-check-enabled":                              "false",
 		"yarn.nodemanager.delete.debug-delay-sec":                          "0",

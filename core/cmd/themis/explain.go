@@ -16,7 +16,7 @@ func newExplain(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "explain JOB",
 		Short:   "why a job waits, who outbid it, when it will run, what would help",
-		Example: "  themis explain 1234\n  themis explain 1234_7   # a task of an array",
+		Example: "  themis explain 1234\n  themis explain 1234_7   # a task of an array\n  themis explain application_1760000000000_0012   # on YARN",
 		Args:    exactly("JOB"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var e bridge.Explain

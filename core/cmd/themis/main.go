@@ -56,14 +56,14 @@ func newRoot() *cobra.Command {
 	app := &app{}
 	root := &cobra.Command{
 		Use:           "themis",
-		Short:         "finish-time-fair GPU scheduling for Slurm",
+		Short:         "finish-time-fair GPU scheduling for Slurm and YARN",
 		Long:          "themis shows how GPUs are auctioned on this cluster: which app is how well off (rho),\nwhy a job waits and when it will run, who holds which lease and until when.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
 	}
 	root.PersistentFlags().BoolVar(&app.json, "json", false, "print JSON instead of tables")
-	root.PersistentFlags().StringVar(&app.socket, "socket", "", "the core's socket (default: $THEMIS_SOCKET, /run/themis/themis.sock, or as slurm.conf implies)")
+	root.PersistentFlags().StringVar(&app.socket, "socket", "", "the core's socket (default: $THEMIS_SOCKET, /run/themis/themis.sock, as slurm.conf implies, or /var/lib/themis/themis.sock)")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see '%s --help'", err, c.CommandPath())}
 	})
@@ -131,7 +131,7 @@ func (a *app) sockets() []string {
 	if dir := slurmConfig("StateSaveLocation"); dir != "" {
 		paths = append(paths, filepath.Join(dir, "themis", socketName))
 	}
-	return paths
+	return append(paths, filepath.Join(stateDir, socketName))
 }
 
 const (
@@ -139,6 +139,9 @@ const (
 	attachedSocket = "/run/themis/themis.sock"
 	// socketName is that of a launched core's socket in its state folder.
 	socketName = "themis.sock"
+	// stateDir is that folder unless the host says otherwise: a ResourceManager by
+	// themis.state, slurmctld always.
+	stateDir = "/var/lib/themis"
 )
 
 // slurmConfig asks the running slurmctld for one value of its configuration.
@@ -169,7 +172,7 @@ func printJSON(raw []byte) error {
 func describe(err error) string {
 	var nc noCore
 	if errors.As(err, &nc) {
-		return fmt.Sprintf("no core answers (%v)\nhint: is slurmctld running with SelectType=select/themis? its log has lines that begin with \"themis:\"; --socket or THEMIS_SOCKET names another place", nc.error)
+		return fmt.Sprintf("no core answers (%v)\nhint: is slurmctld running with SelectType=select/themis, or the ResourceManager with org.themis.yarn.ThemisPolicy? its log has lines that begin with \"themis:\"; --socket or THEMIS_SOCKET names another place", nc.error)
 	}
 	if s, ok := status.FromError(err); ok {
 		return s.Message()

@@ -123,6 +123,7 @@ func TestCommands(t *testing.T) {
 		snap.Jobs = append(snap.Jobs, &pb.Job{Id: fmt.Sprint(7 + i), User: []string{"alice", "bob"}[i], Name: "train", State: state,
 			SubmitS: time.Now().Unix() - 100, NodesMin: 1, GpusPerNode: 4, AnyNode: true, LimitS: 3600})
 	}
+	snap.Hooks = []*pb.Hook{{Name: "job_test", Calls: 3}}
 	snap.Jobs[0].On = []*pb.Share{{Node: 0, Gpus: 4}}
 	if _, err := core.Observe(context.Background(), snap); err != nil {
 		t.Fatal(err)
@@ -159,14 +160,16 @@ func TestCommands(t *testing.T) {
 	for args, code := range map[string]int{
 		"explain 99 --socket " + socket: exitNoJob, "explain": exitUsage, "nonsense": exitUsage, "status --colour": exitUsage,
 		"status --socket " + dir + "/none": exitNoCore, "report --job 1": exitUsage, "report --job 1 --progress 7": exitUsage,
-		"report --job 1 --speedup 8:1,4:2": exitUsage, "report --job 1 --order fifo": exitUsage,
+		"report --job application_1_0001 --progress 0.5": exitUsage, "report --job 1 --speedup 8:1,4:2": exitUsage, "report --job 1 --order fifo": exitUsage,
 		"serve --check --config " + dir: exitFailed,
 	} {
 		if _, err := command(t, strings.Fields(args)...); err == nil || exitCode(err) != code || describe(err) == "" {
 			t.Errorf("themis %s: exit code %d (%v), want %d", args, exitCode(err), err, code)
 		}
 	}
-	if text := describe(noCore{errors.New("x")}); !strings.Contains(text, "hint:") {
-		t.Errorf("no hint: %s", text)
+	for _, host := range []string{"hint:", "slurmctld", "ResourceManager"} {
+		if text := describe(noCore{errors.New("x")}); !strings.Contains(text, host) {
+			t.Errorf("no %s in %s", host, text)
+		}
 	}
 }

@@ -26,7 +26,8 @@ func newReport(a *app) *cobra.Command {
 		Long: "report restates what a job declared, from inside the job or from outside, as often as more is\n" +
 			"known: a tuner may give a new curve at any time. What is not restated stays, but for --progress\n" +
 			"and --remaining, of which the latest counts, and which a new --runtime clears. It is carried by\n" +
-			"'scontrol update job comment', so only those who may change the job can report for it.",
+			"'scontrol update job comment', so only those who may change the job can report for it. On YARN\n" +
+			"application masters report their progress anyway, and the rest is said once, by application tags.",
 		Example: "  themis report --progress 0.43            # inside the job: $SLURM_JOB_ID says which\n" +
 			"  themis report --job 1234 --remaining 2h10m\n" +
 			"  themis report --job 1234 --speedup 1:1,2:1.9,4:3.5,8:6.1",
@@ -63,6 +64,9 @@ func newReport(a *app) *cobra.Command {
 }
 
 func report(job string, said []string, dryRun, asJSON bool) error {
+	if strings.HasPrefix(job, "application_") {
+		return usageError{errors.New("an application of YARN is not reported for: its master's progress counts, and the tags that it was submitted with\nhint: application tags themis:runtime=3h, themis:checkpoint=10m and so on, one each")}
+	}
 	out, err := scontrol("show", "job", job, "--oneliner")
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func newRounds(a *app) *cobra.Command {
 			"the ledger keeps of it: that it fits the nodes, that gangs are whole, that each app got a first part of\n" +
 			"what it asked for, and that no allocation whatever has more than the bound. The check runs here, in time\n" +
 			"linear in the size of the round, and trusts neither the core nor how the winners were found.",
-		Example: "  themis rounds --last 3\n  themis rounds 1207 --verify\n  themis rounds 1207 --verify --ledger /var/spool/slurmctld/themis/ledger.db",
+		Example: "  themis rounds --last 3\n  themis rounds 1207 --verify\n  themis rounds 1207 --verify --ledger /var/lib/themis/ledger/ledger.db",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 || verify && len(args) == 0 {
 				return usageError{fmt.Errorf("want one round's number, got %d arguments; see '%s --help'", len(args), c.CommandPath())}

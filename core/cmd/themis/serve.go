@@ -59,8 +59,8 @@ func newServe() *cobra.Command {
 			return logged(serve(cfg, state, uids))
 		},
 	}
-	c.Flags().StringVar(&config, "config", "/etc/slurm/themis.toml", "themis.toml; a missing file means all defaults")
-	c.Flags().StringVar(&state, "state", "/var/lib/themis", "folder of the ledger and of a launched core's socket")
+	c.Flags().StringVar(&config, "config", "/etc/slurm/themis.toml", "themis.toml, for YARN /etc/hadoop/themis.toml; a missing file means all defaults")
+	c.Flags().StringVar(&state, "state", stateDir, "folder of the ledger and of a launched core's socket")
 	c.Flags().StringSliceVar(&owners, "owner", nil, "user of the host daemon (SlurmUser, or the ResourceManager's): a name or uid, or several;\nthey and root may observe (default: the user who runs this)")
 	c.Flags().StringVar(&forget, "forget", "", "strike a host out of the ledger that is gone for good, \"slurm\" or \"yarn\", and exit;\nuntil then its nodes take no new leases")
 	c.Flags().BoolVar(&check, "check", false, "check the configuration and exit")
@@ -149,7 +149,7 @@ func serve(cfg service.Config, state string, owners []uint32) error {
 	}
 }
 
-// open waits a little for a core that is on its way out: after slurmctld was
+// open waits a little for a core that is on its way out: after its host was
 // killed and started again, the old core notices within a second.
 func open(cfg service.Config, state string, owners []uint32, log *logrus.Logger) (*service.Service, error) {
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {

@@ -53,12 +53,14 @@ func printStatus(s *bridge.Status) {
 	fmt.Println()
 	printApps(s.Apps)
 	if in := s.Internals; in != nil {
-		fmt.Println()
-		table("HOOK CALLS MEAN_US MAX_US TOTAL_S", func(row func(...any)) {
-			for _, h := range in.Hooks {
-				row(h.Name, h.Calls, h.Mean*1e6, h.Max*1e6, h.Total)
-			}
-		})
+		if len(in.Hooks) > 0 { // a ResourceManager shows none
+			fmt.Println()
+			table("HOOK CALLS MEAN_US MAX_US TOTAL_S", func(row func(...any)) {
+				for _, h := range in.Hooks {
+					row(h.Name, h.Calls, h.Mean*1e6, h.Max*1e6, h.Total)
+				}
+			})
+		}
 		fmt.Printf("\ncore up since %s, %d snapshots; decision %.1f ms (max %.1f), ledger write %.1f ms (max %.1f)\nledger %s\n",
 			clock(&in.Since), in.Snapshots, in.StepLast*1e3, in.StepMax*1e3, in.WriteLast*1e3, in.WriteMax*1e3, in.LedgerPath)
 	}

@@ -41,8 +41,7 @@ func TestInstallYarn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("THEMIS_BUILD", from)
-	c := startYarn(t, privateyarn.Options{Nodes: 1, Site: map[string]string{"themis.library": ""}})
+	c := startYarn(t, privateyarn.Options{Build: from, Nodes: 1, Site: map[string]string{"themis.library": ""}})
 	first := submit(t, c, privateyarn.App{Containers: 2, GPUs: 1, Seconds: 40})
 	awaitEvent(t, first, "started", 1)
 	if leases := yarnLeases(t, c); leased(leases) != 2 {
@@ -51,7 +50,7 @@ func TestInstallYarn(t *testing.T) {
 	if err := c.StopRM(); err != nil {
 		t.Fatal(err)
 	}
-	site := filepath.Join(c.Dir, "conf/yarn-site.xml")
+	site := filepath.Join(c.Dir, "rm1/yarn-site.xml")
 	text, err := os.ReadFile(site)
 	if err != nil {
 		t.Fatal(err)

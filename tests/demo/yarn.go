@@ -56,7 +56,7 @@ type application struct {
 //
 // On stock YARN the two gangs of carol and dave deadlock if both have asked before
 // bob's trainer ends: five containers each, where six fit. Containers without GPUs
-// that come while a gang waits may be held up, too (ARCHITECTURE.md, known limits).
+// that come while a gang waits are held up there, too.
 func applications() []application {
 	return []application{
 		{nil, "bob", "batch", "train", "a checkpointing trainer, 4 x 2 GPUs for 40 s", 4, 2, 40, true,

@@ -11,6 +11,7 @@
 package privateyarn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,8 @@ type Options struct {
 	Library    string // in place of libthemis.so; may not exist
 
 	Before func(*Cluster) error // called once nodes have names, before any daemon starts
+
+	Build string // folder with what is tested; default as the package says
 
 	Keep bool // leave the folder on Close
 }
@@ -127,7 +130,7 @@ func (o Options) withDefaults() Options {
 
 func start(ctx context.Context, opt Options) (c *Cluster, err error) {
 	c = &Cluster{opt: opt}
-	if c.build, err = buildDir(); err != nil {
+	if c.build, err = buildDir(opt.Build); err != nil {
 		return nil, err
 	}
 	if c.java, err = exec.LookPath("java"); err != nil {
@@ -394,8 +397,8 @@ func tail(text string, lines int) string {
 }
 
 // buildDir is $THEMIS_BUILD, or build/ beside the nearest go.mod above.
-func buildDir() (string, error) {
-	if dir := os.Getenv("THEMIS_BUILD"); dir != "" {
+func buildDir(given string) (string, error) {
+	if dir := cmp.Or(given, os.Getenv("THEMIS_BUILD")); dir != "" {
 		return filepath.Abs(dir)
 	}
 	dir, err := os.Getwd()

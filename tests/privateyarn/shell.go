@@ -118,7 +118,11 @@ func (c *Cluster) GPUs(app string) (map[string]int, error) {
 }
 
 // SocketPath is where the launched core listens.
-func (c *Cluster) SocketPath() string { return filepath.Join(c.Dir, rm(c.active), "themis/themis.sock") }
+func (c *Cluster) SocketPath() string {
+	return filepath.Join(c.Dir, rm(c.active), "themis/themis.sock")
+}
 
 // WebPage is the ResourceManager's.
-func (c *Cluster) WebPage() string { return fmt.Sprintf("http://localhost:%d/cluster", c.ports.rms[c.active][4]) }
+func (c *Cluster) WebPage() string {
+	return fmt.Sprintf("http://localhost:%d/cluster", c.ports.rms[c.active][4])
+}

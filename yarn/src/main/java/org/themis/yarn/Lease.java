@@ -48,6 +48,19 @@ final class Lease {
     return left != null && left.get() > 0 && asked <= gpus;
   }
 
+  /** Whether it has any place left. */
+  boolean open() {
+    if (anywhere.get() > 0) {
+      return true;
+    }
+    for (AtomicInteger n : places.values()) {
+      if (n.get() > 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   /** Counts off one place. False if there was none. */
   boolean take(NodeId node, int asked) {
     if (asked > gpus) {

@@ -46,6 +46,16 @@ final class LeaseTable {
     return leases.getOrDefault(demand, NONE);
   }
 
+  /** Whether any container of the demand may start anywhere. Any thread. */
+  boolean open(Demand demand) {
+    for (Lease lease : of(demand)) {
+      if (lease.open()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   /** Whether a container with so many GPUs may start on the node. Any thread. */
   boolean admits(Demand demand, NodeId node, int gpus) {
     if (!governs) {

@@ -48,6 +48,22 @@ public final class LeasedPlacementAllocator<N extends SchedulerNode>
     return super.updatePendingAsk(requests, recoverPreemptedRequestForAContainer);
   }
 
+  /**
+   * None while no lease has room. An ask that is larger than what is left of its queue would
+   * otherwise end the queue's turn (RegularContainerAllocator.preCheckRequest, which asks here
+   * first): with all GPUs taken nothing behind it would start, with GPUs or without.
+   */
+  @Override
+  public int getOutstandingAsksCount(String resourceName) {
+    if (gpus > 0 && ResourceRequest.ANY.equals(resourceName)) {
+      LeaseTable table = LeaseTable.current();
+      if (table.governs() && !table.open(demand)) {
+        return 0;
+      }
+    }
+    return super.getOutstandingAsksCount(resourceName);
+  }
+
   @Override
   public boolean precheckNode(
       SchedulerNode node, SchedulingMode mode, Optional<DiagnosticsCollector> diagnostics) {

@@ -112,7 +112,7 @@ func slurm(ctx context.Context) error {
 // pass submits all the work on its schedule and follows it to its end.
 func pass(ctx context.Context, c *privateslurm.Cluster, withThemis bool) (map[string]result, error) {
 	begin := time.Now()
-	w := &watcher{c: c, stopwatch: stopwatch(begin), apps: map[string]string{}, shown: map[string]string{}, themis: withThemis}
+	w := &watcher{c: c, stopwatch: stopwatch(begin), apps: map[string]string{}, sent: map[string]time.Time{}, shown: map[string]string{}, themis: withThemis}
 	todo := submissions()
 	for len(todo) > 0 || !w.done() {
 		if len(todo) > 0 && time.Since(begin) >= todo[0].at {
@@ -122,7 +122,7 @@ func pass(ctx context.Context, c *privateslurm.Cluster, withThemis bool) (map[st
 			if err != nil {
 				return nil, err
 			}
-			w.apps[id] = s.app
+			w.apps[id], w.sent[s.app] = s.app, time.Now()
 			w.say("%s submits job %s: %s", s.user, id, s.what)
 		}
 		if err := w.look(); err != nil {
@@ -144,8 +144,9 @@ func pass(ctx context.Context, c *privateslurm.Cluster, withThemis bool) (map[st
 type watcher struct {
 	stopwatch
 	c      *privateslurm.Cluster
-	apps   map[string]string // by job id as sbatch said it
-	shown  map[string]string // last line about a job
+	apps   map[string]string    // by job id as sbatch said it
+	sent   map[string]time.Time // by app; Slurm sets a job's anew at a requeue
+	shown  map[string]string    // last line about a job
 	jobs   []map[string]string
 	themis bool
 }
@@ -218,12 +219,8 @@ func (w *watcher) results() map[string]result {
 			id = j["JobId"]
 		}
 		app := w.apps[id]
-		submit, _ := time.ParseInLocation("2006-01-02T15:04:05", j["SubmitTime"], time.Local)
 		end, _ := time.ParseInLocation("2006-01-02T15:04:05", j["EndTime"], time.Local)
-		r, ok := out[app]
-		if !ok || submit.Before(r.submit) {
-			r.submit = submit
-		}
+		r := result{w.sent[app], out[app].end}
 		if end.After(r.end) {
 			r.end = end
 		}

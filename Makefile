@@ -24,12 +24,13 @@ export CGO_ENABLED := 1
 JDK = $(shell etc/find-jdk)
 HADOOP_JARS := $(BUILD)/yarn/lib
 SHELL_JARS := $(BUILD)/yarn/shell
+HADOOP_TESTS := $(BUILD)/hadoop-suite/lib
 
 SLURM_PLUGIN_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard /usr/lib/*/slurm-wlm/select_cons_tres.so /usr/lib/*/slurm/select_cons_tres.so /usr/lib64/slurm/select_cons_tres.so))))
 YARN_DIR = $(PREFIX)/lib/themis
 PLUGINS := select_themis.so priority_themis.so job_submit_themis.so libthemis_slurmctld.so
 
-.PHONY: help prepare prepare-yarn build core shim plugins yarn demo demo-yarn test test-slurm bench results soak proto install install-command install-slurm install-yarn uninstall clean
+.PHONY: help prepare prepare-yarn build core shim plugins yarn demo demo-yarn test test-slurm test-hadoop bench results soak proto install install-command install-slurm install-yarn uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +65,12 @@ $(SHELL_JARS)/.fetched: tests/privateyarn/shell.xml
 	JAVA_HOME=$(JDK) mvn -B -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$*
 	@touch $@
 
+# Its tests and what they run on, about 110 MB, once.
+$(HADOOP_TESTS)/.fetched: tests/hadoop-suite/pom.xml
+	@rm -rf $(HADOOP_TESTS)
+	JAVA_HOME=$(JDK) mvn -B -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=test -DoutputDirectory=$(HADOOP_TESTS)
+	@touch $@
+
 plugins: shim
 	$(MAKE) -C slurm THEMIS_BIN=$(PREFIX)/bin/themis SLURM_SRC=$(BUILD)/slurm-src SLURM_BUILD=$(BUILD)/slurm-build OUT=$(BUILD)/lib
 
@@ -73,11 +80,14 @@ demo: build ## a cluster of fake GPUs, some jobs, and what the auction makes of 
 demo-yarn: yarn ## the same on YARN: a ResourceManager, three NodeManagers, gangs that deadlock without Themis
 	$(GO) run ./tests/demo yarn
 
-test: prepare-yarn build yarn ## everything that must pass, in about half an hour
+test: prepare-yarn build yarn $(HADOOP_TESTS)/.fetched ## everything that must pass, in about half an hour
 	@GO="$(GO)" tests/run-all
 
 test-slurm: build ## Slurm's own tests on stock plugins and on ours, side by side
 	tests/slurm-suite/run both
+
+test-hadoop: yarn $(HADOOP_TESTS)/.fetched ## Hadoop's own scheduler tests on stock YARN and on ours, side by side
+	tests/hadoop-suite/run both
 
 bench: build ## measurements, also beside other solvers; results in build/bench
 	@mkdir -p $(BUILD)/bench
@@ -131,5 +141,5 @@ uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/themis.service
 
 clean: ## remove build/ but for Slurm's source and Hadoop's jars
-	rm -rf $(BUILD)/yarn/target
-	find $(BUILD) -mindepth 1 -maxdepth 1 ! -name 'slurm-src' ! -name 'slurm-build' ! -name 'yarn' -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(BUILD)/yarn/target $(BUILD)/hadoop-suite/{stock,themis}
+	find $(BUILD) -mindepth 1 -maxdepth 1 ! -name 'slurm-src' ! -name 'slurm-build' ! -name 'yarn' ! -name 'hadoop-suite' -exec rm -rf {} + 2>/dev/null || true

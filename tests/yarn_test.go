@@ -442,7 +442,7 @@ func TestYarnUndone(t *testing.T) {
 	})
 }
 
-// TestYarnCoreKilled kills the core 20 times (THEMIS_KILLS) at random instants
+// TestYarnCoreKilled kills the core 50 times (THEMIS_KILLS) at random instants
 // while gangs come and go: the ResourceManager lives, running containers run on,
 // no node has more GPUs under leases than it has.
 func TestYarnCoreKilled(t *testing.T) {
@@ -455,25 +455,25 @@ func TestYarnCoreKilled(t *testing.T) {
 	pid := c.RMPID()
 	var apps []*privateyarn.Submitted
 	for i, user := range []string{"alice", "bob"} {
-		apps = append(apps, submit(t, c, privateyarn.App{User: user, Queue: []string{"a", "b"}[i], Containers: 12, GPUs: 1, Seconds: 2, Eager: true, Tags: []string{"themis:gang=2"}}))
+		apps = append(apps, submit(t, c, privateyarn.App{User: user, Queue: []string{"a", "b"}[i], Containers: 24, GPUs: 1, Seconds: 2, Eager: true, Tags: []string{"themis:gang=2"}}))
 	}
-	want := 20
+	want := 50
 	if n, err := strconv.Atoi(os.Getenv("THEMIS_KILLS")); err == nil { // make soak
 		want = n
 	}
-	for kills, end := 0, time.Now().Add(5*time.Minute); kills < want; {
+	for kills, end := 0, time.Now().Add(10*time.Minute); kills < want; {
 		time.Sleep(time.Duration(rnd.IntN(1500)) * time.Millisecond)
 		if core, err := c.CorePID(); err == nil && syscall.Kill(core, syscall.SIGKILL) == nil {
 			kills++
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d kills in 5 minutes", kills)
+			t.Fatalf("%d kills in 10 minutes", kills)
 		}
 	}
 	for _, app := range apps {
 		await(t, app, succeeded)
-		if n := app.Count("got container"); n != 12 {
-			t.Errorf("%s got %d containers for 12 ranks:\n%s", app.ID, n, app.Events())
+		if n := app.Count("got container"); n != 24 {
+			t.Errorf("%s got %d containers for 24 ranks:\n%s", app.ID, n, app.Events())
 		}
 	}
 	if c.RMPID() != pid {

@@ -86,9 +86,9 @@ class LeaseTest {
     Lease lease = new Lease(1, 2, null);
     lease.allow(A, 1);
     LeaseTable table = LeaseTable.of(Map.of(one, List.of(lease)));
-    assertTrue(table.admits(one, A, 2));
-    assertFalse(table.admits(two, A, 2));
+    assertTrue(table.open(one) && table.admits(one, A, 2));
+    assertFalse(table.open(two) || table.admits(two, A, 2));
     table.take(one, A, 2);
-    assertFalse(table.admits(one, A, 2));
+    assertFalse(table.open(one) || table.admits(one, A, 2));
   }
 }

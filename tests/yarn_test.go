@@ -66,7 +66,7 @@ func awaitEvent(t *testing.T, s *privateyarn.Submitted, text string, times int) 
 	t.Helper()
 	eventually(t, func() string {
 		if n := s.Count(text); n < times {
-			return fmt.Sprintf("%s: %q came %d times, not %d:\n%s", s.ID, text, n, times, s.Events())
+			return fmt.Sprintf("%s: %q came %d times, not %d:\n%s%s", s.ID, text, n, times, s.Events(), s.Trouble())
 		}
 		return ""
 	})

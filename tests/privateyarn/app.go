@@ -132,6 +132,19 @@ func (s *Submitted) Wait(timeout time.Duration, cond func(Report) bool) (Report,
 	}
 }
 
+// Trouble is what the cluster says of an application that does not go on: its
+// state, and the ends of what its masters wrote.
+func (s *Submitted) Trouble() string {
+	r, err := s.Report()
+	said := fmt.Sprintf("%+v %v\n", r, err)
+	logs, _ := filepath.Glob(filepath.Join(s.c.Dir, "nm*/logs", s.ID, "container_*_000001/*"))
+	for _, path := range logs {
+		data, _ := os.ReadFile(path)
+		said += path + ":\n" + tail(string(data), 10) + "\n"
+	}
+	return said
+}
+
 // Kill kills the application.
 func (s *Submitted) Kill() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -89,12 +89,13 @@ test-slurm: build ## Slurm's own tests on stock plugins and on ours, side by sid
 test-hadoop: yarn $(HADOOP_TESTS)/.fetched ## Hadoop's own scheduler tests on stock YARN and on ours, side by side
 	tests/hadoop-suite/run both
 
-bench: build ## measurements, also beside other solvers; results in build/bench
+bench: build yarn $(HADOOP_TESTS)/.fetched ## measurements, also beside other solvers; results in build/bench
 	@mkdir -p $(BUILD)/bench
 	$(GO) test -run xxx -bench Round -count 6 ./core/auction | tee $(BUILD)/bench/rounds.txt
 	$(GO) run ./tests/bench/rounds -out $(BUILD)/bench
 	$(GO) run ./tests/bench/sim -out $(BUILD)/bench
 	$(GO) run ./tests/bench -out $(BUILD)/bench
+	tests/bench/yarn/run | tee $(BUILD)/bench/yarn.txt
 
 # The page is made from runs alone; it needs no build.
 results: ## docs/results.md anew, from runs; TRACES=DIR is where the traces are

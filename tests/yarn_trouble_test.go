@@ -173,7 +173,7 @@ func TestYarnTrouble(t *testing.T) {
 // makes leases of it; the one that steps back ends its core.
 func TestYarnFailover(t *testing.T) {
 	c := startYarn(t, privateyarn.Options{HA: true})
-	first := submit(t, c, privateyarn.App{Containers: 3, GPUs: 2, Seconds: 60})
+	first := submit(t, c, privateyarn.App{Containers: 3, GPUs: 2, Seconds: 1000})
 	awaitEvent(t, first, "started", 1)
 	second := submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 2, GPUs: 2, Seconds: 1})
 	awaitEvent(t, second, "asked", 1)
@@ -195,11 +195,13 @@ func TestYarnFailover(t *testing.T) {
 			return ""
 		})
 	}
-	await(t, first, succeeded)
-	await(t, second, succeeded)
-	if n := first.Count("got container"); n != 3 {
-		t.Errorf("the first gang got %d containers:\n%s", n, first.Events())
+	if n := first.Count("got container"); n != 3 || first.Count("ended") > 0 {
+		t.Errorf("the first gang did not run on:\n%s", first.Events())
 	}
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, second, succeeded)
 }
 
 // TestYarnLabels: a gang is served from the nodes of the label that it asks for.

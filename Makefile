@@ -77,13 +77,20 @@ $(HADOOP_TESTS)/.fetched: tests/hadoop-suite/pom.xml
 plugins: shim
 	$(MAKE) -C slurm THEMIS_BIN=$(PREFIX)/bin/themis SLURM_SRC=$(BUILD)/slurm-src SLURM_BUILD=$(BUILD)/slurm-build OUT=$(BUILD)/lib
 
+# A libnvidia-ml.so.1 without a GPU, for tests; it is made against go-nvml's own nvml.h.
+$(BUILD)/fakenvml/libnvidia-ml.so.1: tests/fakenvml/fakenvml.c go.mod
+	@mkdir -p $(@D)
+	$(GO) mod download github.com/NVIDIA/go-nvml
+	$(CC) -O2 -g -std=gnu11 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -isystem "$$($(GO) list -m -f '{{.Dir}}' github.com/NVIDIA/go-nvml)/pkg/nvml" \
+	  -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
+
 demo: build ## a cluster of fake GPUs, some jobs, and what the auction makes of them
 	$(GO) run ./tests/demo slurm
 
 demo-yarn: yarn ## the same on YARN: a ResourceManager, three NodeManagers, gangs that deadlock without Themis
 	$(GO) run ./tests/demo yarn
 
-test: prepare-yarn build yarn $(HADOOP_TESTS)/.fetched ## everything that must pass, in about half an hour
+test: prepare-yarn build yarn $(HADOOP_TESTS)/.fetched $(BUILD)/fakenvml/libnvidia-ml.so.1 ## everything that must pass, in about half an hour
 	@GO="$(GO)" tests/run-all
 
 test-slurm: build ## Slurm's own tests on stock plugins and on ours, side by side

@@ -44,7 +44,8 @@ const DefaultLimit = 10 * time.Second
 // sys/devices/system, sys/bus/pci and proc/driver/nvidia-caps are read. It returns within limit: a
 // call that hangs then (an error of type *Hung) is left behind with its
 // goroutine and thread, and what was read of the GPUs before it comes with the
-// error. The process should then end. Other errors wrap ErrNoNVML or ErrInit.
+// error. The process should then end; if the thread hangs inside the kernel, the
+// process cannot either, until the kernel lets it go. Other errors wrap ErrNoNVML or ErrInit.
 func Read(lib nvml.Interface, root fs.FS, limit time.Duration) (*Machine, error) {
 	r := &reader{lib: lib, root: root, topology: readCPUs(root)}
 	done := make(chan error, 1)

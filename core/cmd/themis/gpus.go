@@ -6,9 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -67,6 +71,46 @@ type coded struct {
 	error
 }
 
+// hereEnv marks the process that reads.
+const hereEnv = "THEMIS_GPUS_HERE"
+
+// endGrace is how long the reading process may take to end once its own limit is over.
+const endGrace = 2 * time.Second
+
+// through keeps exec from giving a file itself to a process that may be left behind with it.
+type through struct{ io.Writer }
+
+// supervise makes the call in another process. A thread that hangs in the driver cannot be
+// ended, nor can its process, and whoever waits for that process, or for its
+// output to be closed, would hang too.
+func (q *gpusCall) supervise() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	reader := exec.Command(self, os.Args[1:]...)
+	reader.Env = append(os.Environ(), hereEnv+"=1")
+	reader.Stdout, reader.Stderr = through{os.Stdout}, through{os.Stderr}
+	reader.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // the signal comes when the thread ends that started the process
+	defer runtime.UnlockOSThread()
+	if err := reader.Start(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- reader.Wait() }()
+	select {
+	case err = <-done:
+	case <-time.After(q.limit + endGrace):
+		reader.Process.Kill()
+		return coded{exitTransient, fmt.Errorf("NVML did not return within %v, and the process that reads it (%d) did not end", q.limit, reader.Process.Pid)}
+	}
+	if code := reader.ProcessState.ExitCode(); code > 0 {
+		return coded{code, errors.New("")} // it has said why
+	}
+	return err
+}
+
 func (q *gpusCall) run() error {
 	if q.gresConf && q.nodeResources || q.check && (q.gresConf || q.nodeResources) {
 		return usageError{errors.New("--gres-conf, --node-resources and --check go one at a time")}
@@ -76,6 +120,9 @@ func (q *gpusCall) run() error {
 	}
 	if q.limit <= 0 {
 		return usageError{errors.New("--limit must be above 0")}
+	}
+	if os.Getenv(hereEnv) == "" {
+		return q.supervise()
 	}
 	conf, err := q.configured()
 	if err != nil {

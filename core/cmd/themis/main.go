@@ -53,7 +53,9 @@ func main() {
 	if err == nil {
 		return
 	}
-	fmt.Fprintln(os.Stderr, "themis: "+describe(err))
+	if said := describe(err); said != "" {
+		fmt.Fprintln(os.Stderr, "themis: "+said)
+	}
 	os.Exit(exitCode(err))
 }
 

@@ -18,6 +18,8 @@ GO = $(or $(shell etc/find-go),$(error no Go from 1.21 on; run etc/install-packa
 # A Go that is older than go.mod wants fetches that one.
 export GOTOOLCHAIN ?= auto
 export CGO_ENABLED := 1
+# go-nvml's binding names functions that NVML calls deprecated.
+export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 
 # With a JDK, the library has the native methods that the ResourceManager calls,
 # too, and the YARN half is built.
@@ -41,14 +43,15 @@ prepare:
 
 build: prepare core shim plugins ## the themis command, the library and the Slurm plugins
 
+# NVML's functions are found when they are first called, in what is loaded then.
 core:
 	@mkdir -p $(BUILD)/bin
-	$(GO) build -ldflags '-X main.version=$(VERSION)' -o $(BUILD)/bin/themis ./core/cmd/themis
+	$(GO) build -ldflags '-X main.version=$(VERSION) -extldflags "-Wl,-z,lazy"' -o $(BUILD)/bin/themis ./core/cmd/themis
 	@rm -rf $(BUILD)/man && $(BUILD)/bin/themis man $(BUILD)/man
 
 shim:
 	@mkdir -p $(BUILD)/lib
-	$(if $(JDK),CGO_CFLAGS="-g -O2 -I$(JDK)/include -I$(JDK)/include/linux") $(GO) build $(if $(JDK),-tags jni) \
+	$(if $(JDK),CGO_CFLAGS="$(CGO_CFLAGS) -I$(JDK)/include -I$(JDK)/include/linux") $(GO) build $(if $(JDK),-tags jni) \
 	  -buildmode=c-shared -ldflags '-extldflags "-Wl,-z,nodelete"' -o $(BUILD)/lib/libthemis.so ./cgo
 
 prepare-yarn:
@@ -74,13 +77,20 @@ $(HADOOP_TESTS)/.fetched: tests/hadoop-suite/pom.xml
 plugins: shim
 	$(MAKE) -C slurm THEMIS_BIN=$(PREFIX)/bin/themis SLURM_SRC=$(BUILD)/slurm-src SLURM_BUILD=$(BUILD)/slurm-build OUT=$(BUILD)/lib
 
+# A libnvidia-ml.so.1 without a GPU, for tests; it is made against go-nvml's own nvml.h.
+$(BUILD)/fakenvml/libnvidia-ml.so.1: tests/fakenvml/fakenvml.c go.mod
+	@mkdir -p $(@D)
+	$(GO) mod download github.com/NVIDIA/go-nvml
+	$(CC) -O2 -g -std=gnu11 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -isystem "$$($(GO) list -m -f '{{.Dir}}' github.com/NVIDIA/go-nvml)/pkg/nvml" \
+	  -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
+
 demo: build ## a cluster of fake GPUs, some jobs, and what the auction makes of them
 	$(GO) run ./tests/demo slurm
 
 demo-yarn: yarn ## the same on YARN: a ResourceManager, three NodeManagers, gangs that deadlock without Themis
 	$(GO) run ./tests/demo yarn
 
-test: prepare-yarn build yarn $(HADOOP_TESTS)/.fetched ## everything that must pass, in about half an hour
+test: prepare-yarn build yarn $(HADOOP_TESTS)/.fetched $(BUILD)/fakenvml/libnvidia-ml.so.1 ## everything that must pass, in about half an hour
 	@GO="$(GO)" tests/run-all
 
 test-slurm: build ## Slurm's own tests on stock plugins and on ours, side by side

@@ -30,6 +30,11 @@ var bans = []struct{ from, banned, why string }{
 	{"themis/bridge", "themis/core", "the contract knows neither side"},
 	{"themis/bridge", "themis/slurm", "the contract knows neither side"},
 	{"themis/cgo", "themis/core", "what is loaded into a foreign daemon holds no policy, no SQLite and no NVML"},
+	{"themis/bridge", "github.com/NVIDIA/go-nvml", "what is loaded into a foreign daemon holds no policy, no SQLite and no NVML"},
+	{"themis/cgo", "github.com/NVIDIA/go-nvml", "what is loaded into a foreign daemon holds no policy, no SQLite and no NVML"},
+	{"themis/core/arbiter", "github.com/NVIDIA/go-nvml", "decisions do no I/O: GPUs come in the snapshot"},
+	{"themis/core/gpu", "themis/bridge", "a machine is read without a core"},
+	{"themis/core/gpu", "themis/core/service", "a machine is read without a core"},
 	{"themis/cgo", "github.com/mattn/go-sqlite3", "what is loaded into a foreign daemon holds no policy, no SQLite and no NVML"},
 }
 

@@ -5,7 +5,8 @@
 // stderr in lower case with a hint at what to do.
 //
 // Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no core can be reached,
-// 4 no such job.
+// 4 no such job. Of `themis gpus`: 5 no NVML here, 6 a GPU is broken, 7 something
+// failed that may pass, 8 gres.conf differs.
 package main
 
 import (
@@ -29,11 +30,15 @@ import (
 )
 
 const (
-	exitFailed  = 1
-	exitUsage   = 2
-	exitNoCore  = 3
-	exitNoJob   = 4
-	answerLimit = 10 * time.Second
+	exitFailed    = 1
+	exitUsage     = 2
+	exitNoCore    = 3
+	exitNoJob     = 4
+	exitNoNVML    = 5
+	exitBroken    = 6
+	exitTransient = 7
+	exitDiffers   = 8
+	answerLimit   = 10 * time.Second
 )
 
 // version is set by the build.
@@ -48,7 +53,9 @@ func main() {
 	if err == nil {
 		return
 	}
-	fmt.Fprintln(os.Stderr, "themis: "+describe(err))
+	if said := describe(err); said != "" {
+		fmt.Fprintln(os.Stderr, "themis: "+said)
+	}
 	os.Exit(exitCode(err))
 }
 
@@ -67,7 +74,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see '%s --help'", err, c.CommandPath())}
 	})
-	root.AddCommand(newStatus(app), newExplain(app), newApps(app), newLeases(app), newRounds(app), newReport(app), newSim(app), newServe(), newMan(root))
+	root.AddCommand(newStatus(app), newExplain(app), newApps(app), newLeases(app), newRounds(app), newReport(app), newSim(app), newGPUs(app), newServe(), newMan(root))
 	return root
 }
 
@@ -183,7 +190,10 @@ func describe(err error) string {
 func exitCode(err error) int {
 	var nc noCore
 	var use usageError
+	var own coded
 	switch {
+	case errors.As(err, &own):
+		return own.code
 	case errors.As(err, &nc):
 		return exitNoCore
 	case errors.As(err, &use), strings.HasPrefix(err.Error(), "unknown command"):

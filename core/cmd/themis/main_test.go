@@ -133,6 +133,7 @@ func TestCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv(hereEnv, "1")
 	server := bridge.NewServer(core, []uint32{uint32(os.Getuid())})
 	go server.Serve(lis)
 	defer server.Stop()
@@ -161,7 +162,9 @@ func TestCommands(t *testing.T) {
 		"explain 99 --socket " + socket: exitNoJob, "explain": exitUsage, "nonsense": exitUsage, "status --colour": exitUsage,
 		"status --socket " + dir + "/none": exitNoCore, "report --job 1": exitUsage, "report --job 1 --progress 7": exitUsage,
 		"report --job application_1_0001 --progress 0.5": exitUsage, "report --job 1 --speedup 8:1,4:2": exitUsage, "report --job 1 --order fifo": exitUsage,
-		"serve --check --config " + dir: exitFailed,
+		"serve --check --config " + dir:   exitFailed,
+		"gpus --library " + dir + "/none": exitNoNVML, "gpus --yarn": exitUsage, "gpus --check --gres-conf": exitUsage, "gpus --limit 0s": exitUsage,
+		"gpus --check --gres-file " + dir + "/none": exitFailed,
 	} {
 		if _, err := command(t, strings.Fields(args)...); err == nil || exitCode(err) != code || describe(err) == "" {
 			t.Errorf("themis %s: exit code %d (%v), want %d", args, exitCode(err), err, code)

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/spf13/cobra"
+
+	"themis/core/gpu"
+)
+
+// gpusCall is what `themis gpus` was asked for.
+type gpusCall struct {
+	*app
+	gresConf, nodeResources, check, yarn bool
+	gresFile, library                    string
+	limit                                time.Duration
+}
+
+func newGPUs(a *app) *cobra.Command {
+	q := gpusCall{app: a}
+	c := &cobra.Command{
+		Use:   "gpus",
+		Short: "this machine's GPUs as they are: types, links, sockets, MIG, health",
+		Long: `themis gpus reads this machine's GPUs from NVML (libnvidia-ml.so.1, which comes with
+the driver) and shows them. It needs no core and changes nothing.
+
+--gres-conf prints the lines of gres.conf(5), and compares them with the file that
+is there. --node-resources prints a NodeManager's properties.
+
+--check judges and prints; it drains no node and resets no GPU. Broken is a GPU
+that is lost, requires a reset or answers no call, that has had uncorrectable ECC
+errors since the driver was loaded, that has rows to remap (or could not remap
+one), or that gres.conf has and NVML does not. Transient is a call that hangs, or
+that fails on a GPU that answers others. Each run judges by itself: nothing is
+remembered.
+
+Exit codes: 0 done, or healthy; 1 failed; 2 wrong usage; 5 no NVML here; 6 broken (--check);
+7 transient (--check), or a call of NVML that did not return in time; 8 gres.conf
+differs (--gres-conf).`,
+		Example: "  themis gpus\n  themis gpus --gres-conf > gres.conf.new\n  themis gpus --check || logger -t themis \"GPUs of $(hostname -s): exit code $?\"\n  themis gpus --check --yarn # in a NodeManager's health script",
+		Args:    exactly(),
+		RunE:    func(*cobra.Command, []string) error { return q.run() },
+	}
+	f := c.Flags()
+	f.BoolVar(&q.gresConf, "gres-conf", false, "print gres.conf lines, and what the configured gres.conf says otherwise (to stderr)")
+	f.BoolVar(&q.nodeResources, "node-resources", false, "print the properties of a NodeManager's node-resources.xml and yarn-site.xml")
+	f.BoolVar(&q.check, "check", false, "say whether the GPUs are well, by exit code and one line per fault")
+	f.BoolVar(&q.yarn, "yarn", false, "with --check: begin the output with \"ERROR reason\" if broken, as a NodeManager's health script must")
+	f.StringVar(&q.gresFile, "gres-file", "", "the configured gres.conf (default: beside $SLURM_CONF, in /etc/slurm, or in /run/slurm/conf)")
+	f.StringVar(&q.library, "library", "", "NVML's library (default: libnvidia-ml.so.1 where the loader finds it)")
+	f.DurationVar(&q.limit, "limit", gpu.DefaultLimit, "how long NVML may take for everything")
+	return c
+}
+
+// coded is an error with an exit code of its own.
+type coded struct {
+	code int
+	error
+}
+
+// hereEnv marks the process that reads.
+const hereEnv = "THEMIS_GPUS_HERE"
+
+// endGrace is how long the reading process may take to end once its own limit is over.
+const endGrace = 2 * time.Second
+
+// through keeps exec from giving a file itself to a process that may be left behind with it.
+type through struct{ io.Writer }
+
+// supervise makes the call in another process. A thread that hangs in the driver cannot be
+// ended, nor can its process, and whoever waits for that process, or for its
+// output to be closed, would hang too.
+func (q *gpusCall) supervise() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	reader := exec.Command(self, os.Args[1:]...)
+	reader.Env = append(os.Environ(), hereEnv+"=1")
+	reader.Stdout, reader.Stderr = through{os.Stdout}, through{os.Stderr}
+	reader.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // the signal comes when the thread ends that started the process
+	defer runtime.UnlockOSThread()
+	if err := reader.Start(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- reader.Wait() }()
+	select {
+	case err = <-done:
+	case <-time.After(q.limit + endGrace):
+		reader.Process.Kill()
+		return coded{exitTransient, fmt.Errorf("NVML did not return within %v, and the process that reads it (%d) did not end", q.limit, reader.Process.Pid)}
+	}
+	if code := reader.ProcessState.ExitCode(); code > 0 {
+		return coded{code, errors.New("")} // it has said why
+	}
+	return err
+}
+
+func (q *gpusCall) run() error {
+	if q.gresConf && q.nodeResources || q.check && (q.gresConf || q.nodeResources) {
+		return usageError{errors.New("--gres-conf, --node-resources and --check go one at a time")}
+	}
+	if q.yarn && (!q.check || q.json) {
+		return usageError{errors.New("--yarn goes with --check, and not with --json")}
+	}
+	if q.limit <= 0 {
+		return usageError{errors.New("--limit must be above 0")}
+	}
+	if os.Getenv(hereEnv) == "" {
+		return q.supervise()
+	}
+	conf, err := q.configured()
+	if err != nil {
+		return err
+	}
+	var options []nvml.LibraryOption
+	if q.library != "" {
+		options = append(options, nvml.WithLibraryPath(q.library))
+	}
+	m, err := gpu.Read(nvml.New(options...), os.DirFS("/"), q.limit)
+	if errors.Is(err, gpu.ErrNoNVML) {
+		return coded{exitNoNVML, fmt.Errorf("%w\nhint: it comes with the NVIDIA driver; --library names another place", err)}
+	}
+	if q.check {
+		return q.judge(gpu.Judge(m, err, conf.Files()))
+	}
+	var hung *gpu.Hung
+	if errors.As(err, &hung) {
+		return coded{exitTransient, err}
+	} else if err != nil {
+		return err
+	}
+	switch {
+	case q.gresConf:
+		return q.printGres(m, conf)
+	case q.nodeResources:
+		_, err = fmt.Print(gpu.NodeResources(m))
+	case q.json:
+		err = printValue(m)
+	default:
+		m.Print(os.Stdout)
+	}
+	return err
+}
+
+// gresAt is a gres.conf and where it was found; "" if none was.
+type gresAt struct {
+	path string
+	*gpu.GresFile
+}
+
+// configured reads the gres.conf of this machine where the call needs one.
+func (q *gpusCall) configured() (gresAt, error) {
+	none := gresAt{GresFile: &gpu.GresFile{}}
+	if !q.gresConf && !q.check {
+		return none, nil
+	}
+	places := []string{"/etc/slurm/gres.conf", "/run/slurm/conf/gres.conf"}
+	if conf := os.Getenv("SLURM_CONF"); conf != "" {
+		places = []string{filepath.Join(filepath.Dir(conf), "gres.conf")}
+	}
+	if q.gresFile != "" {
+		places = []string{q.gresFile}
+	}
+	for _, path := range places {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) && q.gresFile == "" {
+			continue
+		} else if err != nil {
+			return none, err
+		}
+		host, err := os.Hostname()
+		if err != nil {
+			return none, err
+		}
+		host, _, _ = strings.Cut(host, ".")
+		file, err := gpu.ParseGres(string(text), host)
+		if err != nil {
+			return none, fmt.Errorf("%s: %w", path, err)
+		}
+		return gresAt{path, file}, nil
+	}
+	return none, nil
+}
+
+func (q *gpusCall) printGres(m *gpu.Machine, conf gresAt) error {
+	lines, notes := gpu.GresLines(m)
+	var differences []string
+	if conf.path != "" && conf.Auto == "" {
+		differences = conf.Differences(lines)
+	}
+	if q.json {
+		if err := printValue(map[string]any{"lines": lines, "notes": notes, "configured": conf.path, "autodetect": conf.Auto, "differences": differences}); err != nil {
+			return err
+		}
+	} else {
+		for _, n := range notes {
+			fmt.Println("# " + n)
+		}
+		for _, l := range lines {
+			fmt.Println(l)
+		}
+	}
+	switch {
+	case len(differences) > 0:
+		return coded{exitDiffers, fmt.Errorf("%s differs:\n  %s", conf.path, strings.Join(differences, "\n  "))}
+	case conf.Auto != "":
+		fmt.Fprintf(os.Stderr, "themis: not compared: %s has AutoDetect=%s\n", conf.path, conf.Auto)
+	case conf.path == "":
+		fmt.Fprintln(os.Stderr, "themis: not compared: no gres.conf here; --gres-file names one")
+	}
+	return nil
+}
+
+func (q *gpusCall) judge(v gpu.Verdict) error {
+	switch {
+	case q.json:
+		if err := printValue(v); err != nil {
+			return err
+		}
+	case q.yarn && v.State == gpu.Broken:
+		fmt.Println("ERROR " + v.Reason())
+	default:
+		fmt.Println(v.State)
+		for _, f := range v.Faults {
+			fmt.Printf("%s: %s\n", f.State, f)
+		}
+	}
+	switch v.State {
+	case gpu.Broken:
+		return coded{exitBroken, errors.New(v.Reason())}
+	case gpu.Transient:
+		return coded{exitTransient, errors.New(v.Reason())}
+	}
+	return nil
+}
+
+func printValue(v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return printJSON(raw)
+}

@@ -117,6 +117,7 @@ soak: build ## the long ones: 1,000 kills of the core, 20,000 random histories, 
 	$(GO) test -count=1 -timeout 3h -run 'Properties|Oracle|Bound|Payments|Proofs|Monotone|Promises|SmallSteps|MaxMin|Matter|AfterItsReference' ./core/auction ./core/fairness ./core/arbiter -rapid.checks=20000
 	$(GO) test -run xxx -fuzz FuzzHint -fuzztime 20m ./bridge
 	$(GO) test -run xxx -fuzz FuzzConfig -fuzztime 20m ./core/service
+	$(GO) test -run xxx -fuzz FuzzParseGres -fuzztime 20m ./core/gpu
 
 proto: ## regenerate bridge/pb after a change of themis.proto
 	@command -v protoc >/dev/null || { echo "protoc is not installed" >&2; exit 1; }

@@ -114,7 +114,7 @@ func TestTypeOf(t *testing.T) {
 	}
 }
 
-// TestCores: Slurm numbers cores by socket, the kernel often by turns.
+// TestCores: Slurm numbers cores by socket and NUMA node, the kernel often by turns.
 func TestCores(t *testing.T) {
 	var byTurns []cpu
 	for id := range 8 {
@@ -122,12 +122,18 @@ func TestCores(t *testing.T) {
 	}
 	root := fstest.MapFS{}
 	sockets(root, 2, 4, 2)
+	withoutNodes := slices.Clone(byTurns)
+	for i := range withoutNodes {
+		withoutNodes[i].node = -1
+	}
 	for _, c := range []struct {
 		topology  []cpu
 		set, want []int
 	}{
 		{byTurns, []int{0, 2, 4, 6}, []int{0, 1, 2, 3}},
 		{byTurns, []int{1, 3, 5, 7}, []int{4, 5, 6, 7}},
+		{[]cpu{{id: 0, first: 0}, {id: 1, node: 1, first: 1}, {id: 2, first: 2}, {id: 3, node: 1, first: 3}}, []int{1, 3}, []int{2, 3}},
+		{withoutNodes, []int{1, 3, 5, 7}, []int{4, 5, 6, 7}},
 		{readCPUs(root), []int{4, 5, 12}, []int{4, 5}},
 		{readCPUs(root), []int{0, 8, 99}, []int{0}},
 		{nil, []int{0}, nil},
@@ -183,6 +189,7 @@ func FuzzParseGres(f *testing.F) {
 		for _, l := range g.Lines {
 			_ = l.String()
 		}
+		g.Files()
 		g.Differences([]GresLine{{Files: []string{"/dev/nvidia0"}}})
 	})
 }

@@ -71,7 +71,7 @@ func (g *GPU) nameless() string {
 // no device; its MIG instances are, each of its own type, connected to nothing.
 // Over an NVSwitch a pair has as many links as each has to it.
 func GresLines(m *Machine) (lines []GresLine, notes []string) {
-	var of []int // index of the GPU, -1 for a MIG instance
+	var of []int // index of the GPU
 	for i := range m.GPUs {
 		g := &m.GPUs[i]
 		switch {
@@ -85,7 +85,7 @@ func GresLines(m *Machine) (lines []GresLine, notes []string) {
 					continue
 				}
 				lines = append(lines, GresLine{Type: TypeOfInstance(g, in), Files: append([]string{g.File()}, in.Files...), Cores: g.Cores, model: g.Model})
-				of = append(of, -1)
+				of = append(of, g.Index)
 			}
 			if len(g.MIG.Instances) == 0 {
 				notes = append(notes, fmt.Sprintf("GPU %d is left out: MIG is on, and it has no instances", g.Index))
@@ -101,11 +101,9 @@ func GresLines(m *Machine) (lines []GresLine, notes []string) {
 	}
 	for i := range lines {
 		for j := range lines {
-			n := 0
+			n := joined[[2]int{of[i], of[j]}] // 0 where a GPU is divided
 			if i == j {
 				n = -1
-			} else if of[i] >= 0 && of[j] >= 0 {
-				n = joined[[2]int{of[i], of[j]}]
 			}
 			lines[i].Links = append(lines[i].Links, n)
 		}

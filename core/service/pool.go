@@ -169,7 +169,7 @@ func (p *pool) make(of []part) *cluster.Snapshot {
 func (p *pool) known(own string, nodes map[string][]member, short map[string]string) string {
 	bare, _, _ := strings.Cut(own, ":") // a port, as of several NodeManagers of one machine
 	for _, name := range []string{p.alias[own], p.alias[bare], own, bare, short[label(bare)]} {
-		if len(nodes[name]) > 0 {
+		if len(nodes[name]) == 1 { // Slurm's alone so far
 			return name
 		}
 	}

@@ -154,19 +154,18 @@ func TestYarnGang(t *testing.T) {
 }
 
 // halves makes two gangs that ask for six of eight GPUs each while a third one
-// holds them all, so that their queues are served in turn when it ends.
+// holds them all, so that their queues are served in turn when it is killed.
 func halves(t *testing.T, c *privateyarn.Cluster) (x, y *privateyarn.Submitted) {
 	t.Helper()
-	before := submit(t, c, privateyarn.App{User: "carol", Queue: "c", Containers: 8, GPUs: 1, Seconds: 12})
+	before := submit(t, c, privateyarn.App{User: "carol", Queue: "c", Containers: 8, GPUs: 1, Seconds: 1000})
 	awaitEvent(t, before, "started", 1)
 	x = submit(t, c, privateyarn.App{User: "alice", Queue: "a", Containers: 6, GPUs: 1, Seconds: 2})
 	y = submit(t, c, privateyarn.App{User: "bob", Queue: "b", Containers: 6, GPUs: 1, Seconds: 2})
 	awaitEvent(t, x, "asked", 1)
 	awaitEvent(t, y, "asked", 1)
-	if before.Count("finished") > 0 {
-		t.Skip("the machine is too slow for this test")
+	if err := before.Kill(); err != nil {
+		t.Fatal(err)
 	}
-	await(t, before, succeeded)
 	return x, y
 }
 
@@ -179,6 +178,12 @@ func TestYarnNoDeadlock(t *testing.T) {
 		t.Parallel()
 		c := privateyarn.StartT(t, privateyarn.Options{Queues: three})
 		x, y := halves(t, c)
+		eventually(t, func() string {
+			if n := x.Count("got container") + y.Count("got container"); n < 8 {
+				return fmt.Sprintf("%d of 8 containers landed", n)
+			}
+			return ""
+		})
 		time.Sleep(10 * time.Second)
 		if x.Count("started")+y.Count("started") > 0 || x.Count("got container")+y.Count("got container") != 8 {
 			t.Errorf("stock YARN does not deadlock here:\n%s\n%s", x.Events(), y.Events())
@@ -371,9 +376,6 @@ func TestYarnBypass(t *testing.T) {
 
 // TestYarnWrongABI: a library of another release is not used.
 func TestYarnWrongABI(t *testing.T) {
-	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip("no C compiler")
-	}
 	dir := t.TempDir()
 	lib := filepath.Join(dir, "libthemis.so")
 	source := filepath.Join(dir, "abi.c")

@@ -95,7 +95,7 @@ func StartT(t testing.TB, opt Options) *Cluster {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("end of slurmctld's log:\n%s", tail(c.SlurmctldLog(), 60))
+			t.Logf("end of slurmctld's log:\n%s", supervisor.Tail(c.SlurmctldLog(), 60))
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -130,7 +130,7 @@ func start(ctx context.Context, opt Options) (c *Cluster, err error) {
 		return nil, err
 	}
 	c.host, _, _ = strings.Cut(c.host, ".")
-	if c.build, err = buildDir(); err != nil {
+	if c.build, err = supervisor.BuildDir(""); err != nil {
 		return nil, err
 	}
 	if c.stockPlugins, err = stockPlugins(); err != nil {
@@ -343,7 +343,7 @@ func (c *Cluster) until(ctx context.Context, what string, ready func() error, da
 			if text := string(out); strings.Contains(text, "Address already in use") || strings.Contains(text, "nable to bind") {
 				return errPortTaken
 			}
-			return fmt.Errorf("%s ended with %s:\n%s", d, status, tail(string(out), 20))
+			return fmt.Errorf("%s ended with %s:\n%s", d, status, supervisor.Tail(string(out), 20))
 		}
 		select {
 		case <-ctx.Done():
@@ -364,35 +364,13 @@ func (c *Cluster) complaints() string {
 	if found == nil {
 		return ""
 	}
-	return "\nslurmctld said:\n" + tail(strings.Join(found, "\n"), 10)
+	return "\nslurmctld said:\n" + supervisor.Tail(strings.Join(found, "\n"), 10)
 }
 
 // SlurmctldLog is the text of slurmctld's log so far.
 func (c *Cluster) SlurmctldLog() string {
 	data, _ := os.ReadFile(filepath.Join(c.Dir, "log", "slurmctld.log"))
 	return string(data)
-}
-
-func tail(text string, lines int) string {
-	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
-
-// buildDir is $THEMIS_BUILD, or build/ beside the nearest go.mod above.
-func buildDir() (string, error) {
-	if dir := os.Getenv("THEMIS_BUILD"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(dir, "build"), nil
-		}
-	}
-	return "", errors.New("no go.mod above the working folder; set THEMIS_BUILD")
 }
 
 // stockPlugins is the folder of the installed Slurm's plugins.

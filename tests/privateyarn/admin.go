@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"themis/tests/supervisor"
 )
 
 // Admin runs yarn rmadmin.
@@ -23,7 +25,7 @@ func (c *Cluster) Admin(args ...string) error {
 	cmd := exec.CommandContext(ctx, c.java, append(argv, args...)...)
 	cmd.Env = c.env()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("rmadmin %v: %w: %s", args, err, tail(string(out), 20))
+		return fmt.Errorf("rmadmin %v: %w: %s", args, err, supervisor.Tail(string(out), 20))
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"themis/tests/supervisor"
 )
 
 // App is an application of ours (org.themis.yarn.example.CheckpointingMaster): a
@@ -140,7 +142,7 @@ func (s *Submitted) Trouble() string {
 	logs, _ := filepath.Glob(filepath.Join(s.c.Dir, "nm*/logs", s.ID, "container_*_000001/*"))
 	for _, path := range logs {
 		data, _ := os.ReadFile(path)
-		said += path + ":\n" + tail(string(data), 10) + "\n"
+		said += path + ":\n" + supervisor.Tail(string(data), 10) + "\n"
 	}
 	return said
 }

@@ -11,7 +11,6 @@
 package privateyarn
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +129,7 @@ func (o Options) withDefaults() Options {
 
 func start(ctx context.Context, opt Options) (c *Cluster, err error) {
 	c = &Cluster{opt: opt}
-	if c.build, err = buildDir(opt.Build); err != nil {
+	if c.build, err = supervisor.BuildDir(opt.Build); err != nil {
 		return nil, err
 	}
 	if c.java, err = exec.LookPath("java"); err != nil {
@@ -353,7 +352,7 @@ func (c *Cluster) waitNodes(ctx context.Context, n int) error {
 				if strings.Contains(string(log), "Address already in use") {
 					return errPortTaken
 				}
-				return fmt.Errorf("%s ended with %s:\n%s", d, status, tail(string(log), 30))
+				return fmt.Errorf("%s ended with %s:\n%s", d, status, supervisor.Tail(string(log), 30))
 			}
 		}
 		select {
@@ -372,7 +371,7 @@ func (c *Cluster) Said() string {
 			said = append(said, line)
 		}
 	}
-	return tail(strings.Join(said, "\n"), 60)
+	return supervisor.Tail(strings.Join(said, "\n"), 60)
 }
 
 // RMLog is the text of the ResourceManager's log so far.
@@ -389,28 +388,6 @@ func (c *Cluster) Themis(args ...string) (string, error) {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return string(out), nil
-}
-
-func tail(text string, lines int) string {
-	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
-
-// buildDir is $THEMIS_BUILD, or build/ beside the nearest go.mod above.
-func buildDir(given string) (string, error) {
-	if dir := cmp.Or(given, os.Getenv("THEMIS_BUILD")); dir != "" {
-		return filepath.Abs(dir)
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(dir, "build"), nil
-		}
-	}
-	return "", errors.New("no go.mod above the working folder; set THEMIS_BUILD")
 }
 
 // CorePID is the process id of the core that the ResourceManager launched.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"themis/tests/supervisor"
 )
 
 // Shell is an application of Hadoop's own distributed shell: so many containers,
@@ -69,7 +71,7 @@ func (c *Cluster) SubmitShell(s Shell) error {
 func (c *Cluster) ShellFailed(name string) error {
 	if status := c.sup.EndedWith("dshell-" + name); status != "" && status != "exit status 0" {
 		said, _ := os.ReadFile(c.log("dshell-" + name))
-		return errors.New("distributed shell, " + name + ": " + status + "\n" + tail(string(said), 10))
+		return errors.New("distributed shell, " + name + ": " + status + "\n" + supervisor.Tail(string(said), 10))
 	}
 	return nil
 }

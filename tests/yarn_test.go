@@ -94,10 +94,13 @@ func yarnView[T any](t *testing.T, c *privateyarn.Cluster, args ...string) T {
 	return v
 }
 
-// leased counts the GPUs under leases.
+// leased counts the GPUs under leases, those not that are only promised.
 func leased(leases []bridge.Lease) int {
 	gpus := 0
 	for _, l := range leases {
+		if l.State == "reserved" {
+			continue
+		}
 		for _, p := range l.Places {
 			gpus += p.GPUs
 		}

@@ -186,8 +186,8 @@ func TestYarnFailover(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, func() string {
-			if held := leased(yarnLeases(t, c)); held != 6 {
-				return fmt.Sprintf("leases hold %d GPUs after the failover, not 6", held)
+			if leases := yarnLeases(t, c); leased(leases) != 6 {
+				return fmt.Sprintf("leases after the failover (kill: %v) are not one of 6 GPUs: %+v", kill, leases)
 			}
 			if syscall.Kill(old, 0) == nil {
 				return "the old core runs on"

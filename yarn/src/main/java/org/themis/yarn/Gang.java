@@ -168,6 +168,11 @@ final class Gang {
     complete(now);
   }
 
+  /** Containers by node that have still to land. */
+  Map<NodeId, Integer> granted() {
+    return granted;
+  }
+
   /** Whether a new container of the demand belongs here. */
   boolean expects(RMContainer c) {
     NodeId node = c.getAllocatedNode();

@@ -48,6 +48,7 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
 
   private RMContext context;
   private Gangs gangs;
+  private Landing landing;
   private Settings settings;
   private State state = State.OFF;
   private boolean fallback;
@@ -97,6 +98,7 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
     }
     settings = Settings.of(conf);
     gangs = new Gangs(context, capacity);
+    landing = new Landing(context, capacity);
     state = State.READY;
     LeaseTable.publish(LeaseTable.of(Map.of()));
     LOG.info("themis: deciding about GPUs");
@@ -148,6 +150,7 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
       reclaim(now);
       LeaseTable.publish(LeaseTable.of(gangs.leases()));
       unreserve();
+      landing.propose(gangs.applications());
     }
     explain();
     observe(now);

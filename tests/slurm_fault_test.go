@@ -360,6 +360,7 @@ func TestFrozenCore(t *testing.T) {
 	c := start(t, privateslurm.Options{})
 	wait(t, c, sbatch(t, c, "alice", "sleep 1", "--gres=gpu:4", "-t5"), completed)
 	pid := corePID(c)
+	checkInherited(t, pid)
 	syscall.Kill(pid, syscall.SIGSTOP)
 	begin := time.Now()
 	for range 10 {

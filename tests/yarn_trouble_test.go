@@ -6,7 +6,9 @@ package tests
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -182,6 +184,7 @@ func TestYarnFailover(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		checkInherited(t, old)
 		if err := c.Failover(kill); err != nil {
 			t.Fatal(err)
 		}
@@ -202,6 +205,33 @@ func TestYarnFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, second, succeeded)
+}
+
+// checkInherited states that a core keeps nothing open that its host had: jars,
+// ports, and the pipes to other children, whose end of file the host waits for.
+func checkInherited(t *testing.T, core int) {
+	t.Helper()
+	eventually(t, func() string {
+		var kept []string
+		infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", core))
+		for _, info := range infos {
+			fd, _ := strconv.Atoi(filepath.Base(info))
+			text, err := os.ReadFile(info)
+			_, flags, ok := strings.Cut(string(text), "flags:\t")
+			if err != nil || !ok || fd <= 2 {
+				continue
+			}
+			octal, _, _ := strings.Cut(flags, "\n")
+			if n, err := strconv.ParseInt(octal, 8, 64); err != nil || n&syscall.O_CLOEXEC == 0 {
+				to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", core, fd))
+				kept = append(kept, to)
+			}
+		}
+		if len(infos) < 4 || len(kept) > 0 {
+			return fmt.Sprintf("the core has %d files, and of its host's: %v", len(infos), kept)
+		}
+		return ""
+	})
 }
 
 // TestYarnLabels: a gang is served from the nodes of the label that it asks for.

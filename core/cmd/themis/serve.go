@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"themis/bridge"
@@ -107,10 +108,32 @@ func forgetHost(state, kind string) error {
 	return led.ForgetHost(kind)
 }
 
+// closeInherited closes what the host daemon had open without O_CLOEXEC when it
+// launched this process: the JVM and slurmctld rely on their own children closing
+// it. A core that kept the write end of a pipe to another child would keep the
+// host waiting for that child's end of file.
+func closeInherited() {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range fds {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		// All that this process has opened itself is close-on-exec.
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
 func serve(cfg service.Config, state string, owners []uint32) error {
 	shim, launched := bridge.Launched()
 	if launched {
 		owners = []uint32{shim}
+		closeInherited()
 	}
 	log := newLog(cfg.Serve.Log, launched)
 	core, err := open(cfg, state, owners, log)

@@ -94,7 +94,7 @@ func yarnView[T any](t *testing.T, c *privateyarn.Cluster, args ...string) T {
 	return v
 }
 
-// leased counts the GPUs under leases, those not that are only promised.
+// leased counts the GPUs under leases, not those that are only promised.
 func leased(leases []bridge.Lease) int {
 	gpus := 0
 	for _, l := range leases {

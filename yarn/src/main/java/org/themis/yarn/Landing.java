@@ -74,6 +74,7 @@ final class Landing {
   /** What the scheduler looks at before it comes to an application. */
   private boolean mayUse(FiCaSchedulerApp app, FiCaSchedulerNode node) {
     return node != null
+        && !CapacityScheduler.shouldSkipNodeSchedule(node, scheduler, false) // silent, or leaving
         && node.getReservedContainer() == null
         && !app.isStopped()
         && SchedulerUtils.checkQueueLabelExpression(

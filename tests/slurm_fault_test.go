@@ -154,6 +154,12 @@ func TestCoreKilled(t *testing.T) {
 	if j, _ := c.Job(steady); j["JobState"] != "RUNNING" || j["Restarts"] != "0" {
 		t.Errorf("the running job is %s", j["JobState"])
 	}
+	eventually(t, func() string { // after the last kill
+		if _, err := c.Themis("leases"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	checkLeases(t, c, 8)
 	granted := map[string]int{}
 	for _, l := range view[[]bridge.Lease](t, c, "leases", "--last", "10000") {

@@ -97,31 +97,45 @@ func (a *app) get(v *pb.View, out any) (done bool, err error) {
 	return false, json.Unmarshal(raw, out)
 }
 
+// restartWait is how long a core that went away is waited for: its host launches
+// another within a second, if the machine is not very busy.
+const restartWait = 3 * time.Second
+
 // fetch is the core's answer as it came.
 func (a *app) fetch(v *pb.View) ([]byte, error) {
-	var last error
-	for _, path := range a.sockets() {
-		if _, err := os.Stat(path); err != nil {
-			last = err
-			continue
+	paths := a.sockets()
+	var gone error // of a socket that is there and whose core is not
+	for begin := time.Now(); ; time.Sleep(restartWait / 20) {
+		var missing error
+		for _, path := range paths {
+			if _, missing = os.Stat(path); missing != nil {
+				continue
+			}
+			raw, err := ask(path, v)
+			if status.Code(err) != codes.Unavailable {
+				return raw, err
+			}
+			gone = fmt.Errorf("%s: %s", path, status.Convert(err).Message())
 		}
-		conn, err := bridge.Dial(path, nil)
-		if err != nil {
-			return nil, err
+		if gone == nil {
+			return nil, noCore{missing}
 		}
-		defer conn.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
-		defer cancel()
-		answer, err := pb.NewReadClient(conn).Get(ctx, v)
-		if status.Code(err) == codes.Unavailable {
-			last = fmt.Errorf("%s: %s", path, status.Convert(err).Message())
-			continue
-		} else if err != nil {
-			return nil, err
+		if time.Since(begin) > restartWait {
+			return nil, noCore{gone}
 		}
-		return answer.Json, nil
 	}
-	return nil, noCore{last}
+}
+
+func ask(socket string, v *pb.View) ([]byte, error) {
+	conn, err := bridge.Dial(socket, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+	defer cancel()
+	answer, err := pb.NewReadClient(conn).Get(ctx, v)
+	return answer.GetJson(), err
 }
 
 type noCore struct{ error }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -135,8 +136,18 @@ func TestCommands(t *testing.T) {
 	}
 	t.Setenv(hereEnv, "1")
 	server := bridge.NewServer(core, []uint32{uint32(os.Getuid())})
-	go server.Serve(lis)
 	defer server.Stop()
+	// A core that was killed leaves its socket; the next one is waited for.
+	lis.(*net.UnixListener).SetUnlinkOnClose(false)
+	lis.Close()
+	time.AfterFunc(restartWait/6, func() {
+		if lis, err := bridge.Listen(socket); err == nil {
+			server.Serve(lis)
+		}
+	})
+	if _, err := command(t, "status", "--socket", socket); err != nil {
+		t.Errorf("a core that comes back is not waited for: %v", err)
+	}
 	for args, want := range map[string][]string{
 		"status":             {"cluster c: 1 nodes, 4 GPUs, 4 in use", "alice/7", "bob/8"},
 		"status --internals": {"HOOK", "ledger write"},

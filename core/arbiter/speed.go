@@ -22,6 +22,11 @@ import (
 // size is the job's GPUs in its smallest form, in whole GPUs.
 func (j *Job) size() float64 { return float64(j.Shape.Count()) * cluster.Part(j.Shape.Type) }
 
+// Stated is a run time of the job as its user would state it.
+func (j *Job) Stated(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * cmp.Or(j.mean, 1))
+}
+
 // rate is the job's speed on the mean GPU, in whole GPUs.
 func (j *Job) rate(gpus int, level cluster.Level) float64 {
 	return fairness.Rate(j.Hint, j.Shape.Count(), gpus, level) * cluster.Part(j.Shape.Type)

@@ -273,7 +273,8 @@ func (d *bidder) chooseLevel(m *model) {
 		if count > choicesMost || wide == tight {
 			d.choice = -1
 		}
-	case countMixes(len(sets), count) > mixesMost || slices.ContainsFunc(sets, func(f faster) bool { return f.kind < 0 || m.kinds[f.kind].Scope < 0 }):
+	case countMixes(len(sets)+1, count) > mixesMost || // of up to so many gangs
+		slices.ContainsFunc(sets, func(f faster) bool { return f.kind < 0 || m.kinds[f.kind].Scope < 0 }):
 		d.choice = -1
 	default:
 		d.sets, d.mixes = sets, mixes(len(sets), count)

@@ -125,8 +125,8 @@ func mixes(sets, gangs int) [][]int {
 	return out
 }
 
-// mixesMost bounds the mixes that are told apart.
-const mixesMost = 600
+// mixesMost bounds the options of an app whose sets are told apart, over all steps.
+const mixesMost = 1 << 13
 
 // countMixes is the number of mixes of so many gangs, at most mixesMost+1.
 func countMixes(sets, gangs int) int {

@@ -26,6 +26,7 @@ type Hint struct {
 	Model      string        // names a known sensitivity to placement
 	Place      []float64     // speed in a slot, on a machine, in a rack, in the cluster
 	Speedup    []Point       // speed by number of GPUs, GPUs rising
+	Speed      []TypeSpeed   // speed by GPU type, each type once
 	Order      string        // how an app divides what it wins: one of orders
 }
 
@@ -36,8 +37,15 @@ type Point struct {
 	Speed float64
 }
 
+// TypeSpeed is how fast a job is on GPUs of a type; 1 is the speed that its run
+// time is stated for.
+type TypeSpeed struct {
+	Type  string
+	Speed float64 // 0.001 to 1000
+}
+
 // hintForm ends every refusal: the right form is shown where the wrong one is.
-const hintForm = `; the form is: themis: app=NAME runtime=3h checkpoint=10m model=vgg16 speedup=1:1,2:1.9,4:3.5 (separated by spaces)`
+const hintForm = `; the form is: themis: app=NAME runtime=3h checkpoint=10m model=vgg16 speedup=1:1,2:1.9,4:3.5 speed=a100:1,v100:.45 (separated by spaces)`
 
 // hintMost bounds names and values, so that nothing a user wrote grows without
 // bound in tables and on screens.
@@ -49,6 +57,12 @@ const (
 	pointsMost = 32
 	gpusMost   = 1 << 16
 	linearSlip = 1e-6 // relative: what rounding may add to a linear curve
+)
+
+// The bounds of speeds by type.
+const (
+	typesMost             = 8
+	speedLeast, speedMost = 1e-3, 1e3
 )
 
 // orders are the ways in which an app may divide what it wins among its jobs:
@@ -64,6 +78,7 @@ var hintKeys = map[string]func(*Hint, string) error{
 	"progress":   func(h *Hint, v string) (err error) { h.Progress, err = hintFraction(v); return },
 	"place":      hintPlace,
 	"speedup":    hintSpeedup,
+	"speed":      hintSpeed,
 	"order":      hintOrder,
 }
 
@@ -269,6 +284,39 @@ func (p Point) follows(last, first Point) error {
 		return fmt.Errorf("is faster than linear: from %g with %d GPUs to %g with %d", first.Speed, first.GPUs, p.Speed, p.GPUs)
 	}
 	return nil
+}
+
+// hintSpeed reads a100:1,v100:.45.
+func hintSpeed(h *Hint, v string) error {
+	parts := strings.Split(v, ",")
+	if len(parts) > typesMost {
+		return fmt.Errorf("has more than %d types", typesMost)
+	}
+	for _, part := range parts {
+		typ, speed, found := strings.Cut(part, ":")
+		if !found {
+			return fmt.Errorf("%s is not TYPE:SPEED", quote(part))
+		}
+		name, err := hintType(typ)
+		if err != nil {
+			return fmt.Errorf("type %s %w", quote(typ), err)
+		}
+		f, err := strconv.ParseFloat(speed, 64)
+		if err != nil || strings.Trim(speed, "0123456789.") != "" || f < speedLeast || f > speedMost {
+			return fmt.Errorf("speed %s: must be a plain number from %g to %g, such as .45", quote(speed), speedLeast, speedMost)
+		}
+		if slices.ContainsFunc(h.Speed, func(s TypeSpeed) bool { return s.Type == name }) {
+			return fmt.Errorf("names %s twice", name)
+		}
+		h.Speed = append(h.Speed, TypeSpeed{name, f})
+	}
+	return nil
+}
+
+// hintType is a GPU type as hosts name it: 1g.5gb+me is part of one.
+func hintType(v string) (string, error) {
+	_, err := hintName(strings.ReplaceAll(v, "+", "."))
+	return v, err
 }
 
 func hintOrder(h *Hint, v string) error {

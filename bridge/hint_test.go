@@ -38,6 +38,8 @@ func TestParseHint(t *testing.T) {
 		"themis: speedup=1:1,2:1.9,4:3.5,8:6.1":         {Speedup: []Point{{1, 1}, {2, 1.9}, {4, 3.5}, {8, 6.1}}},
 		"themis: speedup=65536:.5":                      {Speedup: []Point{{65536, .5}}},
 		"themis: speedup=4:100,8:200,16:200":            {Speedup: []Point{{4, 100}, {8, 200}, {16, 200}}},
+		"themis: speed=a100:1,v100:.45":                 {Speed: []TypeSpeed{{"a100", 1}, {"v100", .45}}},
+		"themis: speed=a100_1g.5gb+me:.1":               {Speed: []TypeSpeed{{"a100_1g.5gb+me", .1}}},
 		"themis: speedup=1:1,3:3.000002":                {Speedup: []Point{{1, 1}, {3, 3.000002}}},
 		"themis: app=x order=submit":                    {App: "x", Order: "submit"},
 		"themis: order=short":                           {Order: "short"},
@@ -72,6 +74,33 @@ func TestParseHint(t *testing.T) {
 		_, err := ParseHint(text)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "the form is: themis: app=") {
 			t.Errorf("%q: got %v, want %q and the right form", text, err, want)
+		}
+	}
+}
+
+func TestSpeedRefusals(t *testing.T) {
+	for value, want := range map[string]string{
+		"":                                    `"" is not TYPE:SPEED`,
+		"a100":                                `"a100" is not TYPE:SPEED`,
+		"1":                                   `"1" is not TYPE:SPEED`,
+		"a100:1,":                             `"" is not TYPE:SPEED`,
+		":1":                                  `type "" must have 1 to 64 characters`,
+		"a/b:1":                               `type "a/b" may have only letters`,
+		"a100:":                               `speed "": must be a plain number from 0.001 to 1000, such as .45`,
+		"a100:0":                              `speed "0": must be`,
+		"a100:.0009":                          `speed ".0009": must be`,
+		"a100:1001":                           `speed "1001": must be`,
+		"a100:-1":                             `speed "-1": must be`,
+		"a100:1e2":                            `speed "1e2": must be`,
+		"a100:NaN":                            `speed "NaN": must be`,
+		"a100:1:2":                            `speed "1:2": must be`,
+		"a100:1,a100:.5":                      "names a100 twice",
+		"a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1": "has more than 8 types",
+		"a100:\x1b":                           `speed "\x1b": must be`,
+	} {
+		_, err := ParseHint("themis: speed=" + value)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "speed=a100:1,v100:.45 (separated") {
+			t.Errorf("%q: got %v, want %q and the right form", value, err, want)
 		}
 	}
 }
@@ -113,7 +142,7 @@ func TestSpeedupRefusals(t *testing.T) {
 		"1:." + strings.Repeat("0", 320) + "1,2:9999": "faster than linear",
 	} {
 		_, err := ParseHint("themis: speedup=" + value)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "speedup=1:1,2:1.9,4:3.5 (separated") {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "speedup=1:1,2:1.9,4:3.5 speed=a100:1,v100:.45 (separated") {
 			t.Errorf("%q: got %v, want %q and the right form", value, err, want)
 		}
 	}
@@ -134,7 +163,7 @@ func TestLongestCurve(t *testing.T) {
 func FuzzHint(f *testing.F) {
 	for _, s := range []string{"themis: app=x runtime=3h", "themis:", "themis: \x00", "x themis: place=1,.5", "themis:themis:themis: progress=.5",
 		"themis: speedup=1:1,2:1.9,4:3.5,8:6.1 order=short", "themis: speedup=8:1,4:2", "themis: speedup=1:0x1p2,2:1e999", "themis: speedup=" + curve(33),
-		"themis: speedup=1:" + strings.Repeat("\x7f", 80)} {
+		"themis: speedup=1:" + strings.Repeat("\x7f", 80), "themis: speed=a100:1,v100:.45", "themis: speed=a:0x1p2,a:1,:,1g.5gb+me:."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -150,6 +179,14 @@ func FuzzHint(f *testing.F) {
 		}
 		if len(h.Speedup) > pointsMost || h.Order != "" && !slices.Contains(orders, h.Order) {
 			t.Errorf("%q gave %+v", s, h)
+		}
+		if len(h.Speed) > typesMost {
+			t.Errorf("%q gave %+v", s, h)
+		}
+		for _, p := range h.Speed {
+			if !(p.Speed >= speedLeast && p.Speed <= speedMost) || len(p.Type) > hintMost || p.Type == "" {
+				t.Errorf("%q gave %+v", s, h)
+			}
 		}
 		last := Point{0, math.SmallestNonzeroFloat64}
 		for _, p := range h.Speedup {

@@ -162,4 +162,6 @@ type Explain struct {
 	Source    string     `json:"estimate_source"`
 	Attained  float64    `json:"attained_s"`
 	Lease     *Lease     `json:"lease,omitempty"`
+	Types     string     `json:"gpu_types,omitempty"` // of the GPUs of its lease
+	Speed     float64    `json:"speed,omitempty"`     // on them, as it says by speed=
 }

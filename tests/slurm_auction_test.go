@@ -141,3 +141,46 @@ func TestMoldable(t *testing.T) {
 		t.Errorf("a curve that falls is taken: %s", out)
 	}
 }
+
+// TestTypes: of two jobs that name no type the one that is faster on a100 gets
+// them, though the other was first; a typed request gets its type, whatever it
+// says of speeds; and MIG slices go to those who ask for them, never as whole GPUs.
+func TestTypes(t *testing.T) {
+	c := start(t, privateslurm.Options{Nodes: 3, GPUTypes: []string{"v100", "a100", "a100_1g.5gb"}, ThemisTOML: everybodyBids})
+	on := func(id, node string) {
+		t.Helper()
+		if j := wait(t, c, id, running); j["NodeList"] != node {
+			t.Errorf("job %s runs on %s, not %s", id, j["NodeList"], node)
+		}
+	}
+	blocker := sbatch(t, c, "carol", "sleep 300", "-N2", "--gres=gpu:8", "-t9")
+	wait(t, c, blocker, running)
+	bob := sbatch(t, c, "bob", "sleep 300", "--gres=gpu:8", "-t9")
+	alice := sbatch(t, c, "alice", "sleep 300", "--gres=gpu:8", "-t9", "--comment=themis: speed=a100:1,v100:.45")
+	eventually(t, func() string {
+		if s := view[bridge.Status](t, c, "status"); s.Waiting != 2 {
+			return fmt.Sprintf("%d jobs wait", s.Waiting)
+		}
+		return ""
+	})
+	if out, err := c.Themis("explain", bob); err != nil || !strings.Contains(out, "a slice is not a whole GPU") {
+		t.Errorf("explain %s: %v\n%s", bob, err, out)
+	}
+	run(t, c, "scancel", blocker)
+	on(alice, "n2")
+	on(bob, "n1")
+	if e := view[bridge.Explain](t, c, "explain", alice); e.Types != "a100" || e.Speed != 1 {
+		t.Errorf("its lease is for %q at speed %g", e.Types, e.Speed)
+	}
+	run(t, c, "scancel", alice, bob)
+	typed := sbatch(t, c, "alice", "sleep 300", "--gres=gpu:v100:4", "-t9", "--comment=themis: speed=a100:1,v100:.45")
+	on(typed, "n1")
+	if e := view[bridge.Explain](t, c, "explain", typed); e.Types != "v100" || e.Speed != .45 {
+		t.Errorf("its lease is for %q at speed %g", e.Types, e.Speed)
+	}
+	slice := sbatch(t, c, "bob", "sleep 300", "--gres=gpu:a100_1g.5gb:2", "-t9")
+	on(slice, "n3")
+	if out, err := c.Sbatch("bob", "true", "--gres=gpu:1", "--comment=themis: speed=a100"); err == nil || !strings.Contains(out+err.Error(), "speed=a100:1,v100:.45") {
+		t.Errorf("a malformed speed is answered by %v: %s", err, out)
+	}
+}

@@ -122,7 +122,8 @@ type Lease struct {
 	Warned   string // why it is ending
 	Reason   string // why it is over
 
-	rho float64 // of its app when leases were last sorted
+	moves bool    // it ends for the sake of its own job
+	rho   float64 // of its app when leases were last sorted
 }
 
 func (l *Lease) gpus() int {
@@ -164,6 +165,8 @@ type Job struct {
 	Lease    *Lease            // live, or nil
 	Note     string            // what went wrong with its last grant
 	declared time.Duration     // the least its user ever declared
+	mean     float64           // its speed on the mean GPU; run times are kept as of that
+	fastest  float64           // how much faster it can be
 	report   *fairness.Report
 	judged   judged
 	since    time.Time // when it began to wait
@@ -180,6 +183,7 @@ type judged struct {
 	learned        int
 	report         *fairness.Report
 	runtime, limit time.Duration
+	mean           float64
 	restarts       int
 	state          cluster.JobState
 }
@@ -264,6 +268,8 @@ type Arbiter struct {
 	node      map[string]int // their indices, by name
 	total     int            // GPUs of those that are not down
 	biggest   int            // GPUs of the largest
+	types     []cluster.GPUs // whole GPUs by type
+	sliced    bool           // some node has MIG instances
 	jobs      map[string]*Job
 	queue     []*Job // the same, in the order in which an app starts them; nil: to be made
 	apps      map[string]*App
@@ -331,7 +337,7 @@ func (a *Arbiter) Step(now time.Time, snap *cluster.Snapshot) Decision {
 			a.rate()
 		}
 	}
-	a.quiet = !slices.ContainsFunc(a.list(), a.wants)
+	a.quiet = !slices.ContainsFunc(a.list(), a.seeks)
 	return a.decision()
 }
 
@@ -454,6 +460,7 @@ func (a *Arbiter) live(match func(*Lease) bool) []*Lease {
 
 func (a *Arbiter) grant(l *Lease, order int) Grant {
 	g := Grant{Lease: l.ID, Job: l.Job, Order: order, Anywhere: l.Anywhere}
+	j := a.jobs[l.Job]
 	if !l.Anywhere {
 		for _, s := range l.On {
 			g.Nodes, g.GPUs = append(g.Nodes, s.Node), append(g.GPUs, s.GPUs)
@@ -464,6 +471,8 @@ func (a *Arbiter) grant(l *Lease, order int) Grant {
 	for i := range a.nodes {
 		if n := &a.nodes[i]; n.Shared && !slices.ContainsFunc(l.On, func(s cluster.Share) bool { return s.Node == n.Name }) {
 			taken[n.Name] = true // it may be another host's next
+		} else if !suits(j, n) || j.hinted() && j.speedOn(n)/cmp.Or(j.mean, 1) < a.times(j, l.On) {
+			taken[n.Name] = true
 		}
 	}
 	for _, o := range a.leases {

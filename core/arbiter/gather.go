@@ -24,7 +24,7 @@ func (a *Arbiter) gather(m *market) {
 	for _, b := range m.bids {
 		for _, g := range b.Gangs {
 			j := m.byJob[g.ID]
-			if _, won := m.placed[g.ID]; won || len(g.Held) > 0 || g.Group != "" ||
+			if _, won := m.placed[g.ID]; won || j.Lease != nil || g.Group != "" ||
 				j.Shape.Count() < 2 || a.now.Sub(j.since) < a.cfg.GatherAfter {
 				continue
 			}
@@ -105,8 +105,8 @@ func (a *Arbiter) soonest(j *Job, ends endings) ([]cluster.Share, time.Time) {
 	var all []candidate
 	for i := range a.nodes {
 		node, name := &a.nodes[i], a.nodes[i].Name
-		total, _ := node.TotalGPUs()
-		if node.State != cluster.NodeUp || total < per || !eligible(name) {
+		total := node.Of(j.Shape.Type)
+		if node.State != cluster.NodeUp || total < per || !eligible(name) || !suits(j, node) {
 			continue
 		}
 		if ready, ok := a.readyAt(node, per, j.Shape.Exclusive || a.busyElsewhere(node, j.Host), ends[name]); ok {
@@ -156,7 +156,7 @@ func (a *Arbiter) readyAt(node *cluster.Node, gpus int, whole bool, ends []endin
 // reclaims, when the lease can be ended under it.
 func (a *Arbiter) endOf(l *Lease, reclaims bool) time.Time {
 	j := a.jobs[l.Job]
-	at := a.now.Add(max(j.Estimate.Total-j.Attained, time.Second))
+	at := a.now.Add(max(a.left(j), time.Second))
 	if j.Limit > 0 && !j.Start.IsZero() && j.Start.Add(j.Limit).Before(at) {
 		at = j.Start.Add(j.Limit)
 	}

@@ -31,11 +31,11 @@ func (a *Arbiter) musts(horizon time.Duration) map[*Job]float64 {
 			if j.done {
 				continue
 			}
-			if l := j.Lease; l != nil && l.State == Held && j.Estimate.Total-j.Attained < a.cfg.Lease {
+			if l := j.Lease; l != nil && l.State == Held && a.left(j) < a.cfg.Lease {
 				must[j] = nearlyDone // to stop it would cost more than it frees
 				continue
 			}
-			n := float64(j.Shape.Count())
+			n := j.size()
 			left := n * (max(j.Estimate.Total-j.Attained, 0).Seconds() + float64(j.MoreTasks)*j.Estimate.Total.Seconds())
 			items = append(items, lateJob{j, left, j.widest() * float64(1+j.MoreTasks), left, a.deadline(app).Sub(a.now).Seconds()})
 		}

@@ -43,6 +43,8 @@ type market struct {
 	owedTo    map[string]bool    // gangs that were served before the auction
 	owed      [][]auction.Gang   // the same, as they were placed
 	owing     map[string]float64 // their GPUs, by app
+	speeds    map[string]*speeds // by hint
+	faster    *Job               // of moving, the one that wants faster GPUs
 	moving    map[string]*Lease  // by job: leases that end if the job finds a better place
 }
 
@@ -51,7 +53,7 @@ func (a *Arbiter) market(expired map[*Lease]bool, sides map[string]string, award
 	m := &market{offered: offer, space: auction.NewSpace(offer), held: expired, rates: rates, lease: a.cfg.Lease, restart: a.cfg.Restart, biggest: a.biggest,
 		byJob: map[string]*Job{}, scopes: map[string]*auction.Scope{}, owner: map[string]string{},
 		placed: map[string]auction.Placement{}, length: map[string]time.Duration{}, mustGroup: map[string]bool{},
-		owedTo: map[string]bool{}, owing: map[string]float64{}, moving: map[string]*Lease{}}
+		owedTo: map[string]bool{}, owing: map[string]float64{}, moving: map[string]*Lease{}, speeds: map[string]*speeds{}}
 	m.sides, m.awards = sides, awards
 	free := m.space.Free()
 	byApp := m.renewals(a)
@@ -143,6 +145,8 @@ func (m *market) renewals(a *Arbiter) map[*App][]auction.Gang {
 		g := m.gang(a, j)
 		if m.keepTogether(j) && len(l.On) > 1 && a.worthMoving(j, l) {
 			m.moving[j.ID] = l
+		} else if m.speedUp(a, j, &g) {
+			m.moving[j.ID] = l
 		} else {
 			g.Held, g.Shape = l.On, j.Shape
 		}
@@ -155,12 +159,12 @@ func (m *market) renewals(a *Arbiter) map[*App][]auction.Gang {
 // worthMoving says whether a job that is spread over machines saves more by
 // having one to itself than the restart costs, half of it being for the risk.
 func (a *Arbiter) worthMoving(j *Job, l *Lease) bool {
-	left := (j.Estimate.Total - j.Attained).Seconds()
+	left := a.left(j).Seconds()
 	return left/fairness.Speed(j.Hint, cluster.SpanOf(l.On, a.rack))-left > 2*a.cfg.Restart.Seconds()
 }
 
 // stay lets jobs that would have moved, but found no better place, stay.
-func (m *market) stay(length time.Duration) {
+func (m *market) stay(a *Arbiter, length time.Duration) {
 	for i := range m.bids {
 		for _, g := range m.bids[i].Gangs {
 			l := m.moving[g.ID]
@@ -168,6 +172,7 @@ func (m *market) stay(length time.Duration) {
 				continue
 			}
 			delete(m.moving, g.ID)
+			g = m.gang(a, m.byJob[g.ID])
 			g.Held, g.Shape = l.On, m.byJob[g.ID].Shape
 			for _, p := range m.space.PlaceAll([]auction.Gang{g}) {
 				m.placed[p.Gang], m.length[p.Gang] = p, length
@@ -259,9 +264,12 @@ func worstSource(m *market, b *auction.Bid) fairness.Source {
 }
 
 func (m *market) gang(a *Arbiter, j *Job) auction.Gang {
-	least := j.Shape.Count()
+	least, times := j.Shape.Count(), 1.0
 	g := auction.Gang{ID: j.ID, Group: j.Gang, Shape: j.Shape, Required: j.Required, Scope: m.scope(a, j),
-		Rate: func(gpus int, l cluster.Level) float64 { return fairness.Rate(j.Hint, least, gpus, l) }}
+		Rate: func(gpus int, l cluster.Level) float64 { return j.rate(gpus, l) * times }}
+	if s := m.speedsOf(a, j); s != nil {
+		times, g.Faster = s.least, s.sets
+	}
 	if m.keepTogether(j) {
 		g.Shape.GPUsPerNode, g.Shape.NodesMax = least, 1
 	}

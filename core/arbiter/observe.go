@@ -5,6 +5,7 @@ package arbiter
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -143,6 +144,7 @@ func (a *Arbiter) keepNodes(nodes []cluster.Node) {
 		}
 	}
 	a.total, a.biggest = 0, 0
+	var slices float64 // in whole GPUs
 	for i := range nodes {
 		k := i
 		if !same {
@@ -153,12 +155,21 @@ func (a *Arbiter) keepNodes(nodes []cluster.Node) {
 		a.nodes[k].GPUs = gpus
 	}
 	for i := range a.nodes {
-		total, _ := a.nodes[i].TotalGPUs()
+		total := 0
+		for _, g := range a.nodes[i].GPUs {
+			if part := cluster.Part(g.Type); part == 1 {
+				total += g.Total
+			} else if a.nodes[i].State != cluster.NodeDown {
+				slices += part * float64(g.Total)
+			}
+		}
 		a.biggest = max(a.biggest, total)
 		if a.nodes[i].State != cluster.NodeDown {
 			a.total += total
 		}
 	}
+	a.total += int(math.Round(slices))
+	a.countTypes()
 }
 
 func freeOf(n *cluster.Node) int {
@@ -221,7 +232,7 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 		j.blocked = a.now
 	}
 	if in.Hint.Progress != was.Hint.Progress || in.Hint.Remaining != was.Hint.Remaining {
-		j.report = &fairness.Report{Remaining: in.Hint.Remaining, Progress: in.Hint.Progress, Attained: j.Attained}
+		j.report = &fairness.Report{Remaining: time.Duration(float64(in.Hint.Remaining) * a.times(j, in.On)), Progress: in.Hint.Progress, Attained: j.Attained}
 	}
 	if j.App == nil && (!a.heldBack(j) || in.State != cluster.Pending) {
 		a.join(j)
@@ -255,7 +266,7 @@ func (a *Arbiter) count(j *Job) {
 		if d := until.Sub(from); d > 0 {
 			level := cluster.SpanOf(j.On, a.rack)
 			least := j.Shape.Count()
-			j.Attained += time.Duration(float64(d) * fairness.Rate(j.Hint, least, max(j.Lease.gpus(), least), level) / float64(max(least, 1)))
+			j.Attained += time.Duration(float64(d) * fairness.Rate(j.Hint, least, max(j.Lease.gpus(), least), level) * a.times(j, j.On) / float64(max(least, 1)))
 		}
 	}
 	j.counted = a.now
@@ -374,7 +385,7 @@ func (a *Arbiter) end(j *Job, how cluster.Outcome) {
 	if j.End.IsZero() || j.End.After(a.now) {
 		j.End = a.now
 	}
-	if ran := j.End.Sub(j.Start); j.Restarts == 0 && !j.Start.IsZero() && ran > j.Attained {
+	if ran := time.Duration(float64(j.End.Sub(j.Start)) * a.times(j, j.On)); j.Restarts == 0 && !j.Start.IsZero() && ran > j.Attained {
 		j.Attained = ran // it ran while nobody looked
 	}
 	j.done, j.State, j.Outcome = true, cluster.Ended, how
@@ -425,8 +436,8 @@ func (a *Arbiter) forget(j *Job) {
 	}
 	a.drop(j)
 	app.jobs = slices.DeleteFunc(app.jobs, func(o *Job) bool { return o == j })
-	app.work -= float64(j.Shape.Count()) * j.Attained.Seconds() // done, and told
-	app.Gone.Add(float64(j.Shape.Count()), j.Attained)
+	app.work -= j.size() * j.Attained.Seconds() // done, and told
+	app.Gone.Add(j.size(), j.Attained)
 	if len(app.jobs) == 0 {
 		a.fluid.Remove(app.ID)
 		delete(a.apps, app.ID)

@@ -29,6 +29,10 @@ func TestPromisesHold(t *testing.T) {
 		for i := range 3 {
 			w.addNode(fmt.Sprintf("n%d", i+1), fmt.Sprintf("r%d", i/2), 4)
 		}
+		types := rapid.SampledFrom([][]string{{"", "", ""}, {"a100", "v100", "v100"}, {"h100", "a100", "v100"}, {"a100", "v100", "a100_1g.5gb"}}).Draw(t, "types")
+		for i, n := range w.nodes {
+			n.GPUs[0].Type = types[i]
+		}
 		hosts := []string{"slurm"}
 		if rapid.Bool().Draw(t, "pool") {
 			hosts = append(hosts, "yarn")
@@ -42,6 +46,10 @@ func TestPromisesHold(t *testing.T) {
 			j.Shape = rapid.SampledFrom([]cluster.Shape{{GPUs: 1}, {GPUs: 3}, {GPUsPerNode: 4}, {NodesMin: 2, GPUsPerNode: 2}, {NodesMin: 2, GPUsPerNode: 4}, {GPUs: 6, NodesMax: 3}}).Draw(t, "shape")
 			j.Host = rapid.SampledFrom(hosts).Draw(t, "host")
 			j.Hint.Checkpoint = rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "checkpoint")
+			j.Hint.Speed = rapid.SampledFrom([][]cluster.TypeSpeed{nil, nil, {{Type: "a100", Speed: 1}, {Type: "v100", Speed: .5}}, {{Type: "h100", Speed: 1}, {Type: "a100", Speed: .6}, {Type: "v100", Speed: .3}}}).Draw(t, "speed")
+			if rapid.IntRange(0, 3).Draw(t, "typed") == 0 {
+				j.Shape = cluster.Shape{GPUs: rapid.IntRange(1, 4).Draw(t, "gpus"), Type: types[rapid.IntRange(0, 2).Draw(t, "type")]}
+			}
 			w.submit(j)
 			w.run(time.Duration(rapid.IntRange(0, 8).Draw(t, "wait")) * time.Minute)
 			switch rapid.IntRange(0, 9).Draw(t, "event") {

@@ -47,10 +47,11 @@ func like(j *cluster.Job) string {
 // estimate judges the job's run time anew and tells the virtual schedule of
 // what changed in its app's work.
 func (a *Arbiter) estimate(j *Job) {
-	if d := j.Hint.Runtime; d > 0 && (j.declared == 0 || d < j.declared) {
+	a.gauge(j)
+	if d := time.Duration(float64(j.Hint.Runtime) / j.mean); d > 0 && (j.declared == 0 || d < j.declared) {
 		j.declared = d
 	}
-	made := judged{a.learned, j.report, j.Hint.Runtime, j.Limit, j.Restarts, j.State}
+	made := judged{a.learned, j.report, j.Hint.Runtime, j.Limit, j.mean, j.Restarts, j.State}
 	if made == j.judged && float64(j.Attained)*fairness.Overrun < float64(j.Estimate.Total) {
 		if j.App != nil && j.State == cluster.Running {
 			a.moved[j.App] = true
@@ -59,7 +60,7 @@ func (a *Arbiter) estimate(j *Job) {
 	}
 	j.judged = made
 	e := fairness.Judge(&j.Job, fairness.Evidence{Report: j.report, Attained: j.Attained,
-		Past: a.history[like(&j.Job)], Said: a.said[j.UID]})
+		Past: a.history[like(&j.Job)], Said: a.said[j.UID], Mean: j.mean, Fastest: j.fastest})
 	moved := (e.Total - j.Estimate.Total).Abs()
 	if e.Source != j.Estimate.Source || moved > j.Estimate.Total/20 {
 		j.Estimate = e
@@ -82,15 +83,15 @@ func workOf(app *App, virtual float64) (work, par float64) {
 	longest, left, ended := app.Gone.Longest, 0.0, app.Gone.Par
 	for _, j := range app.jobs {
 		took := j.Attained
-		if n := float64(j.Shape.Count() * (1 + j.MoreTasks)); j.done {
-			work += float64(j.Shape.Count()) * took.Seconds()
+		if n := j.size() * float64(1+j.MoreTasks); j.done {
+			work += j.size() * took.Seconds()
 			ended += j.widest()
 		} else {
 			took = max(j.Estimate.Total, took)
 			work += n * took.Seconds()
-			left += n*took.Seconds() - float64(j.Shape.Count())*j.Attained.Seconds()
+			left += n*took.Seconds() - j.size()*j.Attained.Seconds()
 			par += j.widest() * float64(1+j.MoreTasks)
-			took = time.Duration(float64(took) * float64(j.Shape.Count()) / max(j.widest(), 1))
+			took = time.Duration(float64(took) * j.size() / max(j.widest(), minWidth))
 		}
 		longest = max(longest, took)
 	}
@@ -102,6 +103,9 @@ func workOf(app *App, virtual float64) (work, par float64) {
 	}
 	return work, par
 }
+
+// minWidth is the least width of a job, in GPUs: a MIG instance is a part of one.
+const minWidth = 1.0 / 64
 
 // revise tells the virtual schedule of what changed in the app's work. Its width
 // may be off by parMost, as each change has every reference projected anew.
@@ -137,9 +141,9 @@ func (a *Arbiter) paper(app *App) time.Time {
 	size := app.Gone
 	for _, j := range app.jobs {
 		if j.done {
-			size.Add(float64(j.Shape.Count()), j.Attained)
+			size.Add(j.size(), j.Attained)
 		} else {
-			size.Add(float64(j.Shape.Count()*(1+j.MoreTasks)), max(j.Estimate.Total, j.Attained))
+			size.Add(j.size()*float64(1+j.MoreTasks), max(j.Estimate.Total, j.Attained))
 		}
 	}
 	contention := float64(a.going)

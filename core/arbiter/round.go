@@ -57,7 +57,7 @@ func (app *App) earliest() time.Time {
 		if j.Eligible.After(came) {
 			came = j.Eligible
 		}
-		if end := came.Add(time.Duration(float64(took) * float64(j.Shape.Count()) / max(j.widest(), 1))); end.After(at) {
+		if end := came.Add(time.Duration(float64(took) * j.size() / max(j.widest(), minWidth))); end.After(at) {
 			at = end
 		}
 	}
@@ -111,10 +111,10 @@ func (a *Arbiter) outlook(app *App, fair float64) fairness.Outlook {
 		if j.done {
 			continue
 		}
-		n := float64(j.Shape.Count())
+		n := j.size()
 		left := max(j.Estimate.Total-j.Attained, 0)
 		o.Work += n*left.Seconds() + n*float64(j.MoreTasks)*j.Estimate.Total.Seconds()
-		o.Longest = max(o.Longest, time.Duration(float64(left)*n/max(j.widest(), n, 1)))
+		o.Longest = max(o.Longest, time.Duration(float64(left)*n/max(j.widest(), n, minWidth)/max(j.fastest, 1)))
 	}
 	if o.FairRate == 0 { // its virtual run is over: what it would get now
 		o.FairRate = min(a.width(app), float64(a.gpus())/float64(max(a.going, 1)))
@@ -149,7 +149,7 @@ func (j *Job) most() int {
 
 // widest is the job's speed then, in GPUs.
 func (j *Job) widest() float64 {
-	return fairness.Rate(j.Hint, j.Shape.Count(), j.most(), cluster.Machine)
+	return j.rate(j.most(), cluster.Machine)
 }
 
 // heldRate is the rate of the app's leases, those in except left out.
@@ -157,7 +157,7 @@ func (a *Arbiter) heldRate(app *App, except map[*Lease]bool) float64 {
 	var rate float64
 	for _, j := range app.jobs {
 		if l := j.Lease; l != nil && !except[l] && l.State != Ending {
-			rate += fairness.Rate(j.Hint, j.Shape.Count(), l.gpus(), cluster.SpanOf(l.On, a.rack))
+			rate += j.rate(l.gpus(), cluster.SpanOf(l.On, a.rack)) * a.times(j, l.On)
 		}
 	}
 	return rate
@@ -186,7 +186,7 @@ func (a *Arbiter) timeouts() {
 			// Its owner took the permission back; the host would refuse.
 			l.State, l.Warned = Held, ""
 			a.renew(l, a.cfg.Lease)
-		case l.State == Ending && a.now.Before(l.Deadline) && !a.promised(l):
+		case l.State == Ending && a.now.Before(l.Deadline) && !l.moves && !a.promised(l):
 			// Who won its GPUs is gone; it has had its warning for nothing.
 			l.State, l.Warned = Held, ""
 			a.renew(l, a.cfg.Lease)
@@ -300,7 +300,7 @@ func (a *Arbiter) reclaimable(j *Job) bool {
 func (a *Arbiter) auction() {
 	a.event = time.Time{}
 	expired := a.expired()
-	if !slices.ContainsFunc(a.list(), a.wants) {
+	if !slices.ContainsFunc(a.list(), a.seeks) {
 		for _, l := range a.live(a.runOut) {
 			if expired[l] {
 				a.renew(l, a.cfg.Lease)
@@ -365,7 +365,7 @@ func (a *Arbiter) hold(expired map[*Lease]bool, sides map[string]string, awards 
 	for _, w := range res.Wishes {
 		byApp[w.App].Gain, byApp[w.App].Price = w.Gain, w.Price
 	}
-	m.stay(a.cfg.Lease)
+	m.stay(a, a.cfg.Lease)
 	m.leftovers(a.cfg.Lease)
 	m.tighten(&res)
 	m.record.Welfare, m.record.Bound, m.record.Exact = res.Welfare, res.Bound, res.Exact
@@ -503,6 +503,9 @@ func (a *Arbiter) settle(m *market) {
 			if l := m.moving[g.ID]; l != nil {
 				l.State, l.Deadline = Ending, a.now.Add(a.cfg.Grace)
 				l.Warned = "it can have a machine to itself"
+				if m.faster == j {
+					l.Warned, l.moves = "it can have faster GPUs", true
+				}
 				a.changed.Leases = append(a.changed.Leases, l)
 				continue
 			}

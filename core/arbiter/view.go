@@ -170,6 +170,8 @@ type Explanation struct {
 	Starts [2]time.Time // range of the expected start, or zeros
 	Advice []string     // what would help
 	Free   int          // GPUs free now
+	Types  string       // of the GPUs under its lease
+	Speed  float64      // of the job on them, 1 being what its run time is stated for; 0: it says nothing
 }
 
 // Explain answers for one job; false if it is not known. A bare array id stands
@@ -191,6 +193,11 @@ func (a *Arbiter) Explain(id string) (Explanation, bool) {
 		e.Free += freeOf(&a.nodes[i])
 	}
 	e.Free -= a.claimedAll()
+	if l := j.Lease; l != nil {
+		if e.Types = cmp.Or(j.Shape.Type, a.typesOn(l.On)); j.hinted() {
+			e.Speed = a.times(j, l.On) * j.mean
+		}
+	}
 	if j.App != nil {
 		e.Debt = a.Owes(j.App.Entity)
 		if a.last != nil {
@@ -275,6 +282,9 @@ func (a *Arbiter) advice(j *Job, free int) []string {
 	}
 	if !j.AnyNode && len(j.Nodes) < len(a.nodes) {
 		out = append(out, fmt.Sprintf("it may run on %d of %d nodes; fewer constraints would widen the choice", len(j.Nodes), len(a.nodes)))
+	}
+	if a.sliced && j.Shape.Type == "" {
+		out = append(out, "nodes with MIG slices are given to jobs that ask for a type only: a slice is not a whole GPU")
 	}
 	switch j.Estimate.Source {
 	case fairness.Limit:

@@ -97,7 +97,7 @@ func (w *world) step() {
 		case cluster.Completing:
 			j.State = cluster.Ended
 		case cluster.Running:
-			if j.ran += w.tick; j.ran >= j.takes {
+			if j.ran += time.Duration(float64(w.tick) * w.speed(j)); j.ran >= j.takes {
 				w.leave(j)
 				j.State, j.Outcome, j.End = cluster.Ended, cluster.Completed, w.now
 				if w.slow {
@@ -120,6 +120,27 @@ func (w *world) step() {
 			w.start(g)
 		}
 	}
+}
+
+// speed is how fast a job really is where it runs.
+func (w *world) speed(j *simJob) float64 {
+	slowest := 1.0
+	for i, s := range j.On {
+		v := 1.0
+		for k, h := range j.Hint.Speed {
+			if h.Type == w.node(s.Node).GPUs[0].Type {
+				v = h.Speed
+				break
+			}
+			if k == 0 || h.Speed < v {
+				v = h.Speed
+			}
+		}
+		if i == 0 || v < slowest {
+			slowest = v
+		}
+	}
+	return slowest
 }
 
 func (w *world) observe() Decision {
@@ -204,6 +225,17 @@ func (w *world) check(d *Decision) {
 		}
 		for _, s := range l.On {
 			held[s.Node] += s.GPUs
+			typ := ""
+			if n := w.node(s.Node); n != nil {
+				typ = n.GPUs[0].Type
+			}
+			switch want := j.Shape.Type; {
+			case l.State == Over:
+			case want != "" && typ != want:
+				w.fail("%s: job %s asks for %s and has a lease on %s of %s", w.now, l.Job, want, typ, s.Node)
+			case want == "" && strings.Contains(typ, "1g."):
+				w.fail("%s: job %s asks for whole GPUs and has a lease on the MIG slices of %s", w.now, l.Job, s.Node)
+			}
 		}
 	}
 	for _, n := range w.nodes {
@@ -228,7 +260,7 @@ func (w *world) idle() {
 			return
 		}
 	}
-	m := &market{scopes: map[string]*auction.Scope{}, biggest: a.biggest, sides: a.sides(nil)}
+	m := &market{scopes: map[string]*auction.Scope{}, speeds: map[string]*speeds{}, biggest: a.biggest, sides: a.sides(nil)}
 	for _, j := range a.list() {
 		if a.wants(j) && j.Gang == "" {
 			space := auction.NewSpace(a.offer(nil))
@@ -307,6 +339,7 @@ func (w *world) command(d *datadriven.TestData) string {
 		for range num("n", 1) {
 			w.addNode(fmt.Sprintf("n%d", len(w.nodes)+1), arg("rack", ""), num("gpus", 8))
 			w.nodes[len(w.nodes)-1].Shared = arg("of", "") == "both"
+			w.nodes[len(w.nodes)-1].GPUs[0].Type = arg("type", "")
 		}
 	case "submit":
 		for i := range num("times", 1) {
@@ -315,12 +348,18 @@ func (w *world) command(d *datadriven.TestData) string {
 			j.ID, j.User, j.Limit, j.Requeueable = strconv.Itoa(id), arg("user", "alice"), span("limit", "24h"), true
 			j.Host = arg("host", "")
 			j.Array, j.Account, j.Gang = arg("array", ""), arg("account", ""), arg("gang", "")
-			j.Shape = cluster.Shape{NodesMin: num("nodes", 1), NodesMax: num("most", 0), GPUsPerNode: num("per_node", 0), GPUs: num("gpus", 0)}
+			j.Shape = cluster.Shape{NodesMin: num("nodes", 1), NodesMax: num("most", 0), GPUsPerNode: num("per_node", 0), GPUs: num("gpus", 0), Type: arg("type", "")}
 			j.Hint = cluster.Hint{App: arg("app", ""), Runtime: span("says", j.takes.String()), Checkpoint: span("checkpoint", "0s"), Model: arg("model", ""), Order: arg("order", "")}
 			for _, p := range strings.Split(arg("speedup", ""), ",") { // speedup=(1:1,8:6)
 				var at cluster.SpeedPoint
 				if n, _ := fmt.Sscanf(p, "%d:%g", &at.GPUs, &at.Speed); n == 2 {
 					j.Hint.Speedup = append(j.Hint.Speedup, at)
+				}
+			}
+			for _, p := range strings.Split(arg("speed", ""), ",") { // speed=(a100:1,v100:.45)
+				if typ, v, ok := strings.Cut(p, ":"); ok {
+					f, _ := strconv.ParseFloat(v, 64)
+					j.Hint.Speed = append(j.Hint.Speed, cluster.TypeSpeed{Type: typ, Speed: f})
 				}
 			}
 			w.submit(j)

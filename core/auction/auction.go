@@ -137,6 +137,7 @@ func (m *model) solve(visits int) (*prices, *packing, bool) {
 		}
 		m.lower(pr, reached, priceSteps)
 		p := m.newPacking()
+		p.price(pr)
 		p.start(pr.answer)
 		s := m.newSearch(p, pr)
 		s.fill(all)

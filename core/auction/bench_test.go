@@ -11,7 +11,7 @@ import (
 
 // BenchmarkRound holds whole rounds, payments and proof included.
 func BenchmarkRound(b *testing.B) {
-	for _, z := range auctiontest.Sizes {
+	for _, z := range append(auctiontest.Sizes, auctiontest.Mixed...) {
 		b.Run(z.Name, func(b *testing.B) {
 			b.ReportAllocs()
 			for i := range b.N {

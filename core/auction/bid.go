@@ -47,11 +47,14 @@ type bidder struct {
 	first  []int // by gang: the step that starts it
 	growth []int // by gang: the steps by which it grows
 	// The app's gangs of this kind may be placed tight or wide, and how many
-	// are tight is part of an option; -1: no choice is modelled.
+	// are tight is part of an option; -1: no choice is modelled. If they are
+	// faster on some sets of nodes, the option is how many are on which.
 	choice int
+	sets   []faster
+	mixes  [][]int // by option: gangs on each set; nil: it counts the tight ones
 	// value[k][r] is weight * log(1/rho) with the first k steps served and r
-	// gangs of the choice kind placed tight. A packed allocation is never worth
-	// more than its option.
+	// gangs of the choice kind placed tight, or the mix r of them. A packed
+	// allocation is never worth more than its option.
 	value   [][]float64
 	rho     [][]float64
 	lost    []float64 // by k
@@ -102,7 +105,7 @@ func (m *model) ready(b *Bid) *bidder {
 // share one kind.
 func (m *model) read(before []spec, g *Gang) spec {
 	if n := len(before); n > 0 && len(g.Required)+len(g.Held) == 0 {
-		if last := &before[n-1]; last.g.Shape == g.Shape && last.g.Scope == g.Scope && len(last.g.Required)+len(last.g.Held) == 0 {
+		if last := &before[n-1]; last.g.Shape == g.Shape && last.g.Scope == g.Scope && slices.Equal(last.g.Faster, g.Faster) && len(last.g.Required)+len(last.g.Held) == 0 {
 			sp := *last
 			sp.g = g
 			if m.space.mold(&sp); sp.grows == last.grows {
@@ -114,6 +117,11 @@ func (m *model) read(before []spec, g *Gang) spec {
 	if !sp.never {
 		m.name(&sp)
 		sp.kind = m.kind(&sp, 0)
+		for v := range sp.faster {
+			if sp.chooses() {
+				sp.faster[v].kind = m.kind(sp.within(v), 0)
+			}
+		}
 	}
 	return sp
 }
@@ -167,18 +175,26 @@ func (d *bidder) table(m *model) {
 	for k := range d.steps {
 		st := &d.steps[k]
 		for n, gi := range st.gangs {
-			g := &d.bid.Gangs[gi]
+			g, sp := &d.bid.Gangs[gi], &d.specs[gi]
 			wide, best := m.rates(g, st.add[n])
+			times := sp.times(0) // at most
+			if len(sp.held) > 0 {
+				times = sp.times(sp.set(sp.held))
+			}
 			switch {
-			case st.add[n] == d.choice:
+			case st.add[n] == d.choice && d.mixes != nil:
+				rate += best
+				tight = best
+				count++
+			case st.add[n] == d.choice && d.mixes == nil:
 				rate += wide
 				tight = best - wide
 				count++
 			case st.drop >= 0:
 				_, before := m.rates(g, st.drop)
-				rate += best - before
+				rate += (best - before) * times
 			default:
-				rate += best
+				rate += best * times
 			}
 			if st.drop < 0 {
 				lost -= g.Restart
@@ -189,14 +205,30 @@ func (d *bidder) table(m *model) {
 }
 
 func (d *bidder) addOption(rate, lost, tight float64, count int) {
-	from, mid, to := len(d.numbers), len(d.numbers)+count+1, len(d.numbers)+2*(count+1)
-	for r := range count + 1 {
-		d.numbers = append(d.numbers, d.rhoOf(rate+tight*float64(r), lost))
+	options := count + 1
+	if d.mixes != nil {
+		options = countMixes(len(d.sets), count)
+	}
+	from, mid, to := len(d.numbers), len(d.numbers)+options, len(d.numbers)+2*options
+	for r := range options {
+		d.numbers = append(d.numbers, d.rhoOf(rate+tight*d.tight(r), lost))
 	}
 	for _, rho := range d.numbers[from:mid] {
 		d.numbers = append(d.numbers, d.valueOf(rho))
 	}
 	d.rho, d.value, d.lost = append(d.rho, d.numbers[from:mid:mid]), append(d.value, d.numbers[mid:to:to]), append(d.lost, lost)
+}
+
+// tight is by how many times the gain of a tight gang an option is faster.
+func (d *bidder) tight(r int) float64 {
+	if d.mixes == nil {
+		return float64(r)
+	}
+	var gain float64
+	for v, n := range d.mixes[r] {
+		gain += float64(n) * (d.sets[v].times - 1)
+	}
+	return gain
 }
 
 func (d *bidder) rhoOf(rate, lost float64) float64 {
@@ -214,28 +246,38 @@ const minRho = 1e-9
 // round replaces by a loss larger than all others together.
 func (d *bidder) valueOf(rho float64) float64 { return -d.weight * math.Log(rho) }
 
-// chooseLevel finds the kind whose level is modelled: that of all the app's
-// gangs which have a choice, if they are alike.
+// chooseLevel finds the kind whose level, or sets of nodes, are modelled: that of
+// all the app's gangs which have a choice, if they are alike.
 func (d *bidder) chooseLevel(m *model) {
 	var wide, tight float64
+	var sets []faster
 	count := 0
 	for k := range d.steps {
 		for n, gi := range d.steps[k].gangs {
 			q := d.steps[k].add[n]
-			if !m.kinds[q].Levels || len(d.specs[gi].held) > 0 {
+			sp := &d.specs[gi]
+			if !m.kinds[q].Levels && !sp.chooses() || len(sp.held) > 0 {
 				continue
 			}
 			w, t := m.rates(&d.bid.Gangs[gi], q)
-			if count > 0 && (q != d.choice || w != wide || t != tight) || d.steps[k].nodes > 0 {
+			if count > 0 && (q != d.choice || w != wide || t != tight || !slices.EqualFunc(sp.faster, sets, like)) || d.steps[k].nodes > 0 {
 				d.choice = -1
 				return
 			}
-			d.choice, wide, tight = q, w, t
+			d.choice, wide, tight, sets = q, w, t, sp.faster
 			count++
 		}
 	}
-	if count > choicesMost || wide == tight {
+	switch {
+	case len(sets) == 0:
+		if count > choicesMost || wide == tight {
+			d.choice = -1
+		}
+	case countMixes(len(sets)+1, count) > mixesMost || // of up to so many gangs
+		slices.ContainsFunc(sets, func(f faster) bool { return f.kind < 0 || m.kinds[f.kind].Scope < 0 }):
 		d.choice = -1
+	default:
+		d.sets, d.mixes = sets, mixes(len(sets), count)
 	}
 }
 

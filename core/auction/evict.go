@@ -12,9 +12,15 @@ import (
 // least and places it there. It returns who lost a step for it.
 func (s *search) clear(i int) (hurt []int, ok bool) {
 	d := s.m.bidders[i]
+	return s.clearFor(i, &d.specs[d.steps[s.k[i]].gangs[0]])
+}
+
+// clearFor is clear on nodes that the spec, which may ask for more than the gang
+// does, allows.
+func (s *search) clearFor(i int, sp *spec) (hurt []int, ok bool) {
+	d := s.m.bidders[i]
 	st := &d.steps[s.k[i]]
 	gi := st.gangs[0]
-	sp := &d.specs[gi]
 	nodes, each := fewest(sp), sp.sh.GPUsPerNode
 	if len(st.gangs) > 1 || st.nodes > 0 || len(sp.held) > 0 || len(sp.required) > 0 || sp.sh.Exclusive {
 		return nil, false
@@ -312,7 +318,7 @@ func (s *search) elsewhere(r ref, avoid []int32) []share {
 	if n := len(s.at[r.bidder][r.gang].holds); n > fewest(sp) && sp.sh.GPUsPerNode > 0 {
 		return s.s.tightest(sp, n, avoid)
 	}
-	return s.s.find(sp, avoid)
+	return s.find(r.bidder, r.gang, avoid)
 }
 
 // clearNode moves gangs off a node until the share fits.

@@ -38,7 +38,7 @@ func (d *bidder) surplusAt(k int, cost []float64, pr *prices) float64 {
 	for r, v := range d.value[k] {
 		s := v - cost[k]
 		if r > 0 {
-			s -= float64(r) * (pr.tight[d.choice] - pr.wide[d.choice])
+			s -= d.more(pr, r)
 		}
 		top = max(top, s)
 	}

@@ -19,6 +19,7 @@ type search struct {
 }
 
 func (m *model) newSearch(p *packing, pr *prices) *search {
+	p.price(pr)
 	s := &search{packing: p, pr: pr, cost: make([][]float64, len(m.bidders)), room: make([]outlet, len(m.kinds))}
 	for i, d := range m.bidders {
 		s.cost[i] = d.cost(pr)
@@ -31,12 +32,17 @@ func (m *model) newSearch(p *packing, pr *prices) *search {
 func (s *search) jump(i int) (to int, ratio float64) {
 	d := s.m.bidders[i]
 	from := s.k[i]
+	spent := s.cost[i][from]
+	if d.mixes != nil && from > 0 {
+		spent += d.more(s.pr, s.tight(i))
+	}
 	try := func(k int) {
-		gain := d.value[k][d.most(k)] - s.worth[i]
+		value, cost := s.offer(i, k)
+		gain := value - s.worth[i]
 		if gain <= 1e-12 {
 			return
 		}
-		r := gain / max(s.cost[i][k]-s.cost[i][from], 1e-12)
+		r := gain / max(cost-spent, 1e-12)
 		if r > ratio {
 			to, ratio = k, r
 		}
@@ -55,6 +61,23 @@ func (s *search) jump(i int) (to int, ratio float64) {
 		}
 	}
 	return to, ratio
+}
+
+// offer is what k steps are worth to a bidder and what they cost, as it would
+// choose them.
+func (s *search) offer(i, k int) (value, cost float64) {
+	d := s.m.bidders[i]
+	value, cost = d.value[k][d.most(k)], s.cost[i][k]
+	if d.mixes == nil {
+		return value, cost
+	}
+	top := math.Inf(-1)
+	for r, v := range d.value[k] {
+		if c := s.cost[i][k] + d.more(s.pr, r); v-c > top {
+			value, cost, top = v, c, v-c
+		}
+	}
+	return value, cost
 }
 
 // cornersMost is how far ahead a jump looks in each stretch of like steps: gains
@@ -129,7 +152,7 @@ func (s *search) regret(i int) float64 {
 	d := s.m.bidders[i]
 	r := s.pr.surplus[i] - s.worth[i] + s.cost[i][s.k[i]]
 	if n := s.tight(i); n > 0 {
-		r += float64(n) * (s.pr.tight[d.choice] - s.pr.wide[d.choice])
+		r += d.more(s.pr, n)
 	}
 	return r
 }
@@ -202,6 +225,9 @@ const nearMost = 24
 // try moves a bidder to what it would choose and refills; it keeps the result
 // if the welfare rose.
 func (s *search) try(i int, near []int) {
+	if s.upgrade(i, near) {
+		return
+	}
 	before, mark := s.welfare, s.mark()
 	d := s.m.bidders[i]
 	targets := []int{s.pr.answer[i].k}

@@ -50,6 +50,7 @@ type kindKey struct {
 	typ    string
 	scope  int
 	levels bool
+	sets   int // of nodes on which its gangs are faster
 }
 
 type fitKey struct {
@@ -165,6 +166,9 @@ func (m *model) kind(sp *spec, nodes int) int {
 		key.levels = fewest(sp) == 1 && m.fitsOne(sp)
 	case key.nodes > 1 && !key.more:
 		key.levels = len(m.space.racks) > 0
+	}
+	if sp.chooses() {
+		key.sets = len(sp.faster)
 	}
 	if i, ok := m.index[key]; ok {
 		return i

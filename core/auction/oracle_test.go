@@ -33,6 +33,8 @@ func small(t *rapid.T) ([]Node, []Bid) {
 		}
 		nodes = append(nodes, n)
 	}
+	fast, faster := NewScope([]string{"n1"}), NewScope([]string{"n1", "n2"})
+	speeds := [][]Faster{{{fast, 2}}, {{faster, 1.3}}, {{fast, 3}, {faster, 1.5}}}
 	scopes := []*Scope{nil, nil, NewScope([]string{"n0"}), NewScope([]string{"n0", "n1"})}
 	var bids []Bid
 	for i := range rapid.IntRange(1, 3).Draw(t, "apps") {
@@ -59,6 +61,9 @@ func small(t *rapid.T) ([]Node, []Bid) {
 			}
 			g.Shape.Type = rapid.SampledFrom([]string{"", "", "", "a", "b"}).Draw(t, "type")
 			g.Shape.Exclusive = rapid.IntRange(0, 7).Draw(t, "exclusive") == 0
+			if rapid.IntRange(0, 2).Draw(t, "speeds") == 0 {
+				g.Faster = rapid.SampledFrom(speeds).Draw(t, "faster")
+			}
 			if rapid.Bool().Draw(t, "sensitive") {
 				speed := []float64{1, 1, .8, .5}
 				g.Rate = func(gpus int, l cluster.Level) float64 { return math.Pow(float64(gpus), .9) * speed[l] }
@@ -153,7 +158,7 @@ func (o *oracle) app(i, finite int, sum float64) {
 				if spilling(&b.Gangs[g]) {
 					n = b.Gangs[g].Shape.Count()
 				}
-				rate += b.Gangs[g].rate(n, cluster.SpanOf(shares, o.rack))
+				rate += b.Gangs[g].rate(n, cluster.SpanOf(shares, o.rack)) * times(&b.Gangs[g], shares)
 			}
 		}
 		w := b.Weight
@@ -190,6 +195,17 @@ func (o *oracle) app(i, finite int, sum float64) {
 		})
 	}
 	visit(0)
+}
+
+// times is how much faster a gang is on these nodes.
+func times(g *Gang, on []cluster.Share) float64 {
+	best := 1.0
+	for _, f := range g.Faster {
+		if !slices.ContainsFunc(on, func(s cluster.Share) bool { return !f.Scope.names[s.Node] }) {
+			best = max(best, f.Times)
+		}
+	}
+	return best
 }
 
 // ladders holds each app's ladder on the empty offer, growing the gangs that are

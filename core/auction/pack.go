@@ -20,6 +20,8 @@ type packing struct {
 	worth   []float64
 	units   []int64 // rates of its gangs, summed
 	welfare float64
+	dear    []float64 // prices of gangs, by kind, if known
+	plain   []bool    // nodes on which nobody would pay to be; nil: all
 	journal []change
 }
 
@@ -98,11 +100,12 @@ func (p *packing) move(r ref, on []share, nodes int) {
 	}
 	d := p.m.bidders[r.bidder]
 	sp := spot{holds: make([]hold, len(on))}
+	gang := &d.specs[r.gang]
 	for i, sh := range on {
-		sp.holds[i] = p.s.take(&d.specs[r.gang], sh, nodes)
+		sp.holds[i] = p.s.take(gang, sh, nodes)
 		p.who[sh.node] = append(p.who[sh.node], r)
 	}
-	sp.rate = d.specs[r.gang].g.rate(d.specs[r.gang].counted(sum(on)), p.s.level(on))
+	sp.rate = gang.g.rate(gang.counted(sum(on)), p.s.level(on)) * gang.times(gang.set(on))
 	p.at[r.bidder][r.gang] = sp
 	p.units[r.bidder] += units(sp.rate)
 }
@@ -166,11 +169,14 @@ func (p *packing) serve(i int) bool {
 func (p *packing) place(i, gi int, st *step, avoid []int32) []share {
 	sp := &p.m.bidders[i].specs[gi]
 	if st.nodes == 0 {
-		return p.s.find(sp, avoid)
+		return p.find(i, gi, avoid)
 	}
 	on := p.at[i][gi].shares()
 	for _, sh := range on {
 		avoid = append(avoid, sh.node)
+	}
+	if v := sp.set(on); v < len(sp.faster) {
+		sp = sp.within(v) // slower nodes would slow it down
 	}
 	if more := p.s.tightest(sp, st.nodes-len(on), avoid); more != nil { // beside what it has
 		return append(on, more...)
@@ -208,7 +214,7 @@ func (d *bidder) like(m *model, a, b int) bool {
 		return false
 	}
 	q := d.steps[d.first[a]].add[0]
-	if q != d.steps[d.first[b]].add[0] || g.Shape != h.Shape || g.Scope != h.Scope {
+	if q != d.steps[d.first[b]].add[0] || g.Shape != h.Shape || g.Scope != h.Scope || !slices.Equal(g.Faster, h.Faster) {
 		return false
 	}
 	w, t := m.rates(g, q)
@@ -251,6 +257,7 @@ func (p *packing) start(want []option) {
 		}
 	}
 	gang := func(r ref) *Gang { return &p.m.bidders[r.bidder].bid.Gangs[r.gang] }
+	quota := map[int][]int{} // by bidder: gangs that it wants on each faster set
 	slices.SortStableFunc(items, func(a, b item) int {
 		return cmp.Or(cmp.Compare(b.nodes, a.nodes), tighter(gang(a.ref), gang(b.ref)))
 	})
@@ -270,11 +277,17 @@ func (p *packing) start(want []option) {
 		if it.nodes > 0 {
 			on = p.s.tightest(sp, it.nodes, avoid)
 		}
-		if on == nil && sp.kind == kind && len(last) == 1 && p.s.snug(sp, last[0]) && len(avoid) == 0 {
+		if on == nil && d.mixes != nil && sp.chooses() {
+			if quota[it.bidder] == nil {
+				quota[it.bidder] = slices.Clone(d.mixes[want[it.bidder].r])
+			}
+			on = p.s.allotted(sp, quota[it.bidder], avoid)
+		}
+		if on == nil && sp.kind == kind && len(last) == 1 && p.plain == nil && p.s.snug(sp, last[0]) && len(avoid) == 0 {
 			on = last // the fullest node that holds one is the fullest for the next
 		}
 		if on == nil {
-			on = p.s.find(sp, avoid)
+			on = p.find(it.bidder, it.gang, avoid)
 		}
 		if on != nil {
 			p.move(it.ref, on, len(on))
@@ -365,11 +378,15 @@ func (p *packing) placements(i int) []Placement {
 	return out
 }
 
-// tight counts the bidder's gangs whose level is as good as modelled.
+// tight counts the bidder's gangs whose level is as good as modelled, or names
+// their mix.
 func (p *packing) tight(i int) int {
 	d := p.m.bidders[i]
-	if d.choice < 0 {
+	switch {
+	case d.choice < 0:
 		return 0
+	case d.mixes != nil:
+		return p.mix(i)
 	}
 	n := 0
 	for k := range p.k[i] {

@@ -28,7 +28,7 @@ func (s *Space) PlaceAll(gangs []Gang) []Placement {
 	apart := map[string][]int32{}
 	for _, i := range order {
 		sp := &specs[i]
-		on := s.find(sp, apart[sp.g.Group])
+		on := s.quickest(sp, apart[sp.g.Group])
 		if on == nil {
 			for k := range taken {
 				s.give(&taken[k])
@@ -79,6 +79,9 @@ func (s *Space) Widen(g *Gang, have Placement) Placement {
 		avoid[i] = sh.node
 	}
 	more := old
+	if v := sp.set(old); v < len(sp.faster) {
+		sp = *sp.within(v) // slower nodes would slow it down
+	}
 	for n := g.Shape.NodesMax; n > len(old); n-- {
 		if on := s.tightest(&sp, n-len(old), avoid); on != nil {
 			for _, sh := range on {
@@ -98,7 +101,7 @@ func (s *Space) placement(sp *spec, on []share) Placement {
 		p.On[i] = cluster.Share{Node: s.names[sh.node], GPUs: sh.gpus}
 		gpus += sh.gpus
 	}
-	p.Rate = sp.g.rate(sp.counted(gpus), p.Level)
+	p.Rate = sp.g.rate(sp.counted(gpus), p.Level) * sp.times(sp.set(on))
 	return p
 }
 
@@ -370,8 +373,12 @@ func choosy(g *Gang) int {
 	return n
 }
 
-// spread is what a gang loses by leaving one machine.
+// spread is what a gang loses by leaving one machine, or its fastest nodes.
 func spread(g *Gang) float64 {
 	n := g.Shape.Count()
-	return g.rate(n, cluster.Machine) - g.rate(n, cluster.Rack)
+	loss := g.rate(n, cluster.Machine) - g.rate(n, cluster.Rack)
+	if len(g.Faster) > 0 {
+		loss += (g.Faster[0].Times - 1) * g.rate(n, cluster.Machine)
+	}
+	return loss
 }

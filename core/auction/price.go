@@ -21,7 +21,7 @@ type prices struct {
 }
 
 // option is how much of its ladder a bidder is served: k steps, of whose gangs
-// of the choice kind r are tight.
+// of the choice kind r are tight, or the mix r of them on faster nodes.
 type option struct{ k, r int }
 
 // run is a stretch of like steps. Within it the price rises evenly, so a best
@@ -86,10 +86,9 @@ func (d *bidder) hull(from, to int) []int {
 // best is the bidder's best answer to gang prices, and what it gains by it.
 func (d *bidder) best(p *prices) (option, float64) {
 	o, top := option{}, d.value[0][0]
-	var cost float64
-	var more float64
-	if d.choice >= 0 {
-		more = p.tight[d.choice] - p.wide[d.choice]
+	var cost, more float64
+	if d.choice >= 0 && d.mixes == nil {
+		more = d.more(p, 1)
 	}
 	for i := range d.ladder {
 		r := &d.ladder[i]
@@ -97,8 +96,12 @@ func (d *bidder) best(p *prices) (option, float64) {
 		for n := range r.corners {
 			c := &r.corners[n]
 			s := c.value - cost - each*float64(c.k-r.from)
-			if c.r > 0 {
+			switch {
+			case c.r == 0:
+			case d.mixes == nil:
 				s -= more * float64(c.r)
+			default:
+				s -= d.more(p, c.r)
 			}
 			if s > top {
 				o, top = c.option, s
@@ -283,7 +286,14 @@ func (m *model) slack(p *prices, over []float64) {
 				wide[r.drop] -= times
 			}
 		}
-		if o.r > 0 {
+		switch {
+		case o.r == 0:
+		case d.mixes != nil:
+			for v, n := range d.mixes[o.r] {
+				wide[d.choice] -= float64(n)
+				wide[d.sets[v].kind] += float64(n)
+			}
+		default:
 			wide[d.choice] -= float64(o.r)
 			tight[d.choice] += float64(o.r)
 		}

@@ -29,8 +29,11 @@ type ProofBid struct {
 	Weight float64     `json:"weight"`
 	Steps  []ProofStep `json:"steps"`
 	Choice int         `json:"choice"` // kind whose level is told apart, or -1
-	// Rho by steps served and gangs of the choice kind placed tight; -1 stands
-	// for infinite.
+	// Faster are the kinds of a gang of the choice kind on each set of nodes that
+	// makes it faster; if there are any, its options are mixes of them.
+	Faster []int `json:"faster,omitempty"`
+	// Rho by steps served and gangs of the choice kind placed tight, or their
+	// mix; -1 stands for infinite.
 	Rho        [][]float64 `json:"rho"`
 	Served     int         `json:"served"`
 	After      float64     `json:"rho_after"`
@@ -90,6 +93,9 @@ func (m *model) stated(p *packing, i int, pay bracket) ProofBid {
 	d := m.bidders[i]
 	b := ProofBid{App: d.bid.App, Weight: d.weight, Choice: d.choice, Served: p.k[i], After: finite(p.rho(i)),
 		Payment: pay.high, PaymentLow: pay.low, Steps: []ProofStep{}}
+	for _, f := range d.sets {
+		b.Faster = append(b.Faster, f.kind)
+	}
 	for n := range d.ladder {
 		b.Steps = append(b.Steps, ProofStep{Times: d.end(n) - d.ladder[n].from, Add: d.ladder[n].add, Drop: d.ladder[n].drop})
 	}

@@ -92,7 +92,7 @@ func TestOrderAndNamesDoNotMatter(t *testing.T) {
 		nodes, bids := small(t)
 		for i := range bids {
 			for k := range bids[i].Gangs {
-				bids[i].Gangs[k].Scope = nil // scopes name nodes
+				bids[i].Gangs[k].Scope, bids[i].Gangs[k].Faster = nil, nil // they name nodes
 			}
 		}
 		one := Run(NewSpace(nodes), bids)
@@ -363,5 +363,50 @@ func TestWithhold(t *testing.T) {
 	}
 	if _, err := Verify(res.Proof()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFasterGoesToWhoGains: of two apps, one twice as fast on some nodes and the
+// other the same everywhere, the first wins those nodes and the other the rest,
+// whoever bids first; both have all that they can use, so nobody pays. With both
+// twice as fast they divide the fast nodes, and each pays for what it took.
+func TestFasterGoesToWhoGains(t *testing.T) {
+	nodes := plain(8, 4)
+	var names []string
+	for _, n := range nodes[:4] {
+		names = append(names, n.Name)
+	}
+	fast := []Faster{{NewScope(names), 2}}
+	for _, gang := range []int{1, 2, 4} {
+		market := func(order int64, sets [2][]Faster) (res Result, on [2]int) {
+			var bids []Bid
+			for i := range 2 {
+				b := Bid{App: fmt.Sprint("a", i), Order: order * int64(i), Rho: proportional(10)}
+				for k := range 16 / gang {
+					b.Gangs = append(b.Gangs, Gang{ID: fmt.Sprint(i, ".", k), Shape: cluster.Shape{GPUsPerNode: gang, NodesMin: 1, NodesMax: 1}, Faster: sets[i]})
+				}
+				bids = append(bids, b)
+			}
+			res = Run(NewSpace(nodes), bids)
+			for _, a := range res.Awards {
+				for _, p := range a.Places {
+					if slices.Contains(names, p.On[0].Node) {
+						on[a.App[1]-'0'] += p.On[0].GPUs
+					}
+				}
+			}
+			if _, err := Verify(res.Proof()); err != nil {
+				t.Error(err)
+			}
+			return res, on
+		}
+		for _, order := range []int64{1, -1} {
+			if res, on := market(order, [2][]Faster{fast, nil}); on != [2]int{16, 0} || won(&res, "a1") != 16 || paid(&res, "a0") < 1-1e-9 {
+				t.Errorf("gangs of %d: %v fast GPUs are won, %s, a0 keeps %.3f", gang, on, winners(&res), paid(&res, "a0"))
+			}
+			if res, on := market(order, [2][]Faster{fast, fast}); on != [2]int{8, 8} || paid(&res, "a0") > 0.8 {
+				t.Errorf("gangs of %d: %v fast GPUs are won, %s, a0 keeps %.3f", gang, on, winners(&res), paid(&res, "a0"))
+			}
+		}
 	}
 }

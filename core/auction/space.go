@@ -93,6 +93,15 @@ type Gang struct {
 	// Rate is the speed on so many GPUs at a level, in GPUs within one machine;
 	// nil: each GPU counts as one.
 	Rate func(gpus int, level cluster.Level) float64
+	// Faster are the sets of nodes on which it is faster than that, the fastest
+	// first, each with the one before it: a gang is as fast as its slowest node.
+	Faster []Faster
+}
+
+// Faster says that a gang whose nodes are all of a scope runs Times as fast.
+type Faster struct {
+	Scope *Scope
+	Times float64 // above 1, less than that of the set before
 }
 
 func (g *Gang) rate(gpus int, level cluster.Level) float64 {
@@ -281,6 +290,7 @@ type spec struct {
 	spills   bool // its CPUs, stated in all, may need more nodes than it asks for
 	never    bool // it names a node or type that is not on offer
 	kind     int  // in the model that reads it
+	faster   []faster
 }
 
 // need is what one of so many nodes gives for a share. A gang that grows keeps
@@ -306,15 +316,7 @@ func (s *Space) read(g *Gang) spec {
 		}
 	}
 	if g.Scope != nil {
-		ok := s.scopes[g.Scope]
-		if ok == nil {
-			ok = make([]bool, len(s.cells))
-			for i, name := range s.names {
-				ok[i] = g.Scope.names[name]
-			}
-			s.scopes[g.Scope] = ok
-		}
-		sp.scope = ok
+		sp.scope = s.within(g.Scope)
 	}
 	for _, name := range g.Required {
 		i, ok := s.index[name]
@@ -326,8 +328,22 @@ func (s *Space) read(g *Gang) spec {
 		sp.held = append(sp.held, share{i, h.GPUs})
 		sp.never = sp.never || !ok
 	}
+	sp.faster = s.faster(&sp)
 	s.mold(&sp)
 	return sp
+}
+
+// within lists which nodes are of a scope.
+func (s *Space) within(scope *Scope) []bool {
+	ok := s.scopes[scope]
+	if ok == nil {
+		ok = make([]bool, len(s.cells))
+		for i, name := range s.names {
+			ok[i] = scope.names[name]
+		}
+		s.scopes[scope] = ok
+	}
+	return ok
 }
 
 // mold sets how a gang uses more nodes than it needs. It depends on the gang's

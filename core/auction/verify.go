@@ -5,6 +5,7 @@ package auction
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"themis/core/cluster"
 )
@@ -94,8 +95,13 @@ func (p *Proof) checkForm(*Verdict) error {
 		if len(b.Rho) != steps+1 || b.Served < 0 || b.Served > steps || b.Choice != -1 && !kind(b.Choice) || !(b.Weight > 0) {
 			return fmt.Errorf("bid of %s has %d steps, is served %d and states rho for %d", b.App, steps, b.Served, len(b.Rho)-1)
 		}
+		for _, k := range b.Faster {
+			if !kind(k) || p.Kinds[k].Scope < 0 || b.Choice == -1 {
+				return fmt.Errorf("bid of %s is faster on kind %d of %d", b.App, k, len(p.Kinds))
+			}
+		}
 		for _, rho := range b.Rho {
-			if len(rho) == 0 || b.Choice == -1 && len(rho) > 1 {
+			if len(rho) == 0 || b.Choice == -1 && len(rho) > 1 || len(b.Faster) > 0 && len(rho) > mixesMost {
 				return fmt.Errorf("bid of %s states rho for %d tight gangs", b.App, len(rho)-1)
 			}
 		}
@@ -191,8 +197,10 @@ func (p *Proof) inScopes() []map[int]bool {
 // checkLadders sees that the gangs placed are those of the first steps, that
 // rho is no better than the bid's option says, and sums up the welfare.
 func (p *Proof) checkLadders(v *Verdict) error {
+	in := p.inScopes()
 	for i := range p.Bids {
 		b := &p.Bids[i]
+		mix := make([]int, len(b.Faster))
 		count := make([]int, len(p.Kinds))
 		left := b.Served
 		for _, s := range b.Steps {
@@ -208,7 +216,14 @@ func (p *Proof) checkLadders(v *Verdict) error {
 		tight := 0
 		for _, pl := range b.Places {
 			count[pl.Kind]--
-			if pl.Kind == b.Choice && p.Level(pl.Parts) <= map[bool]cluster.Level{true: cluster.Machine, false: cluster.Rack}[p.Kinds[pl.Kind].Split] {
+			if len(b.Faster) > 0 && pl.Kind == b.Choice {
+				for n, k := range b.Faster {
+					if !slices.ContainsFunc(pl.Parts, func(part Part) bool { return !in[p.Kinds[k].Scope][part.Node] }) {
+						mix[n]++
+						break
+					}
+				}
+			} else if pl.Kind == b.Choice && p.Level(pl.Parts) <= map[bool]cluster.Level{true: cluster.Machine, false: cluster.Rack}[p.Kinds[pl.Kind].Split] {
 				tight++
 			}
 		}
@@ -217,7 +232,10 @@ func (p *Proof) checkLadders(v *Verdict) error {
 				return fmt.Errorf("%s is served %d steps but %d gangs of kind %d too few are placed", b.App, b.Served, n, k)
 			}
 		}
-		if tight >= len(b.Rho[b.Served]) {
+		if len(b.Faster) > 0 {
+			tight = slices.IndexFunc(b.mixes(), func(m []int) bool { return slices.Equal(m, mix) })
+		}
+		if tight < 0 || tight >= len(b.Rho[b.Served]) {
 			return fmt.Errorf("%s has %d tight gangs, its bid knows %d", b.App, tight, len(b.Rho[b.Served])-1)
 		}
 		said, after := p.value(b, b.Rho[b.Served][tight]), p.value(b, b.After)
@@ -227,6 +245,19 @@ func (p *Proof) checkLadders(v *Verdict) error {
 		v.Welfare += after
 	}
 	return nil
+}
+
+// mixes are the options of a bid that is faster on some nodes, in the order of
+// their rho.
+func (b *ProofBid) mixes() [][]int {
+	longest, gangs := 0, 0
+	for _, rho := range b.Rho {
+		longest = max(longest, len(rho))
+	}
+	for countMixes(len(b.Faster), gangs) < longest {
+		gangs++
+	}
+	return mixes(len(b.Faster), gangs)
 }
 
 // ground is what an infinite rho counts as: more than all bids together could
@@ -297,10 +328,18 @@ func (p *Proof) checkBound(v *Verdict) error {
 	for i := range p.Bids {
 		b := &p.Bids[i]
 		top, cost, k := math.Inf(-1), 0.0, 0
+		var options [][]int
+		if len(b.Faster) > 0 {
+			options = b.mixes()
+		}
 		look := func() {
 			for r, rho := range b.Rho[k] {
 				s := p.value(b, rho) - cost
-				if r > 0 {
+				if options != nil {
+					for n, gangs := range options[r] {
+						s -= float64(gangs) * (wide[b.Faster[n]] - wide[b.Choice])
+					}
+				} else if r > 0 {
 					s -= float64(r) * (tight[b.Choice] - wide[b.Choice])
 				}
 				top = max(top, s)

@@ -92,6 +92,11 @@ func wild(r *rand.Rand) ([]Node, []Bid) {
 			if g.Restart = 0; r.IntN(3) == 0 {
 				g.Restart = float64(r.IntN(10))
 			}
+			for range r.IntN(4) * r.IntN(2) { // mostly in no order
+				if scope := scopes[r.IntN(len(scopes))]; scope != nil {
+					g.Faster = append(g.Faster, Faster{scope, []float64{3, 2, 1.5, 1, .5, -1, math.Inf(1), math.NaN()}[r.IntN(8)]})
+				}
+			}
 			if k > 0 && r.IntN(2) == 0 { // alike
 				id := g.ID
 				g = before

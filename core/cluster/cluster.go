@@ -5,7 +5,12 @@
 // beyond arithmetic on them, and knows neither Slurm nor YARN.
 package cluster
 
-import "time"
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
 
 // Level is how far apart the GPUs of a placement sit (paper section 2.2). A
 // lower level is tighter.
@@ -61,6 +66,31 @@ func (n *Node) TotalGPUs() (total, used int) {
 		used += g.Used
 	}
 	return total, used
+}
+
+// slice is the form of the type of a MIG instance: a100_1g.5gb, of 7 compute slices
+// of an A100; an A30 has 4.
+var slice = regexp.MustCompile(`(^|[_.-])([1-7])(c\.[1-7])?g\.[0-9]+gb`)
+
+// Part is which part of a whole GPU one of the type is: 1 but for MIG instances.
+func Part(typ string) float64 {
+	if !strings.ContainsRune(typ, '.') {
+		return 1
+	}
+	m := slice.FindStringSubmatch(strings.ToLower(typ))
+	if m == nil {
+		return 1
+	}
+	of := 7.0
+	if strings.Contains(strings.ToLower(typ), "a30") {
+		of = 4
+	}
+	return float64(m[2][0]-'0') / of
+}
+
+// Sliced says whether the node has MIG instances.
+func (n *Node) Sliced() bool {
+	return slices.ContainsFunc(n.GPUs, func(g GPUs) bool { return g.Total > 0 && g.Type != "" && Part(g.Type) < 1 })
 }
 
 // JobState is where a job stands with its host.
@@ -132,7 +162,26 @@ type Hint struct {
 	Model      string
 	Place      []float64 // S by Level: speed as a fraction of that within a slot
 	Speedup    []SpeedPoint
+	Speed      []TypeSpeed
 	Order      string // how an app divides what it wins: "submit", "short", "long", "small", "large"
+}
+
+// Of counts the node's GPUs of a type, "" all.
+func (n *Node) Of(typ string) int {
+	var total int
+	for _, g := range n.GPUs {
+		if typ == "" || g.Type == typ {
+			total += g.Total
+		}
+	}
+	return total
+}
+
+// TypeSpeed is how fast a job is on GPUs of a type, above 0 and finite; 1 is the
+// speed that its run time is stated for.
+type TypeSpeed struct {
+	Type  string
+	Speed float64
 }
 
 // SpeedPoint is a point of a job's speed curve: how fast it is with so many

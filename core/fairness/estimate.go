@@ -53,6 +53,9 @@ type Evidence struct {
 	Attained time.Duration // run time at S = 1 so far
 	Past     []Run         // of like jobs
 	Said     []Run         // of its user's jobs of any kind, those with a declaration
+	// Mean is the job's speed on the cluster's mean GPU, for which run times are
+	// kept, and Fastest how much faster it can be; 0 reads as 1.
+	Mean, Fastest float64
 }
 
 // historySamples is how many runs make a history (design: from 3 on).
@@ -92,7 +95,11 @@ func Judge(j *cluster.Job, ev Evidence) Estimate {
 		e.Total = max(e.Total, seconds(ev.Attained.Seconds()*Overrun))
 	}
 	// A job that was requeued may run longer in all than its limit.
-	if most := j.Limit * time.Duration(1+j.Restarts); j.Limit > 0 && e.Total > most {
+	most := j.Limit * time.Duration(1+j.Restarts)
+	if ev.Fastest > 1 {
+		most = time.Duration(float64(most) * ev.Fastest)
+	}
+	if j.Limit > 0 && e.Total > most {
 		e.Total = most
 	}
 	return e
@@ -105,6 +112,9 @@ func Judge(j *cluster.Job, ev Evidence) Estimate {
 // one, and in the latter case else the time limit.
 func believe(j *cluster.Job, ev Evidence) Estimate {
 	e := Estimate{j.Hint.Runtime, Declared}
+	if ev.Mean > 0 {
+		e.Total = time.Duration(float64(e.Total) / ev.Mean)
+	}
 	if len(ev.Said) < historySamples {
 		return e
 	}

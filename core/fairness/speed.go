@@ -38,6 +38,22 @@ func Speed(h cluster.Hint, level cluster.Level) float64 {
 	return s[min(int(level), last)] / s[min(int(cluster.Machine), last)]
 }
 
+// SpeedOn is a job's speed on GPUs of a type: as its speed= says, where a type that
+// it does not name is as the slowest that it names; 1 if it says nothing.
+func SpeedOn(h cluster.Hint, typ string) float64 {
+	if len(h.Speed) == 0 {
+		return 1
+	}
+	least := h.Speed[0].Speed
+	for _, s := range h.Speed {
+		if s.Type == typ {
+			return s.Speed
+		}
+		least = min(least, s.Speed)
+	}
+	return least
+}
+
 // Models lists the names that the model= hint knows, sorted.
 func Models() []string {
 	names := make([]string, 0, len(models))

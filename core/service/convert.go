@@ -101,6 +101,9 @@ func hintOf(comment string) cluster.Hint {
 	}
 	out := cluster.Hint{App: h.App, Runtime: h.Runtime, Remaining: h.Remaining, Progress: h.Progress,
 		Checkpoint: h.Checkpoint, Model: h.Model, Place: h.Place, Order: h.Order}
+	for _, s := range h.Speed {
+		out.Speed = append(out.Speed, cluster.TypeSpeed(s))
+	}
 	for _, p := range h.Speedup {
 		out.Speedup = append(out.Speedup, cluster.SpeedPoint(p))
 	}

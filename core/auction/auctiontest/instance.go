@@ -22,6 +22,7 @@ type Size struct {
 	GPUs, Free int
 	Odd        bool // gangs of 3, 5, 6 GPUs too
 	Lean       bool // CPUs and memory are short on many nodes
+	Mixed      bool // every other rack has fast GPUs, from which half of the apps gain
 }
 
 // Sizes are the rounds that `make bench` shows.
@@ -34,6 +35,13 @@ var Sizes = []Size{
 	{Name: "10000x1000-60", GPUs: 10000, Apps: 1000, Free: 60},
 	{Name: "10000x1000-30", GPUs: 10000, Apps: 1000, Free: 30},
 	{Name: "10000x1000-10", GPUs: 10000, Apps: 1000, Free: 10},
+}
+
+// Mixed are rounds with GPUs of two types.
+var Mixed = []Size{
+	{Name: "1000x200-60-mixed", GPUs: 1000, Apps: 200, Free: 60, Mixed: true},
+	{Name: "1000x200-30-mixed", GPUs: 1000, Apps: 200, Free: 30, Mixed: true},
+	{Name: "10000x1000-30-mixed", GPUs: 10000, Apps: 1000, Free: 30, Mixed: true},
 }
 
 // Round makes the nodes and bids of one round.
@@ -61,7 +69,30 @@ func Round(z Size, seed uint64) ([]auction.Node, []auction.Bid) {
 	for i := range bids {
 		bids[i] = bid(r, z, i)
 	}
+	if z.Mixed {
+		mix(r, nodes, bids)
+	}
 	return nodes, bids
+}
+
+// mix gives every other rack fast GPUs and half of the apps a use for them.
+func mix(r *rand.Rand, nodes []auction.Node, bids []auction.Bid) {
+	var names []string
+	for i := range nodes {
+		if nodes[i].GPUs[0].Type = "v100"; i/16%2 == 0 {
+			nodes[i].GPUs[0].Type = "a100"
+			names = append(names, nodes[i].Name)
+		}
+	}
+	scope := auction.NewScope(names)
+	for i := range bids {
+		if r.IntN(2) == 0 {
+			faster := []auction.Faster{{Scope: scope, Times: 1.2 + 2*r.Float64()}}
+			for k := range bids[i].Gangs {
+				bids[i].Gangs[k].Faster = faster
+			}
+		}
+	}
 }
 
 // shapes of gangs: GPUs per node and nodes.

@@ -101,6 +101,12 @@ func printExplain(e *bridge.Explain) {
 	line("run time", "%s, %s; %s done", span(e.Estimate), sourceWords[e.Source], span(e.Attained))
 	if l := e.Lease; l != nil {
 		line("lease", "%d on %s, %s, until %s, renewed %d times", l.ID, places(l.Places), l.State, clock(l.Expires), l.Renewals)
+		switch {
+		case e.Speed > 0:
+			line("GPUs", "%s, speed %.3g; its run time is of speed 1", dash(e.Types), e.Speed)
+		case e.Types != "":
+			line("GPUs", "%s", e.Types)
+		}
 	}
 	if e.Note != "" {
 		line("last grant", "%s", e.Note)

@@ -19,7 +19,7 @@ func newReport(a *app) *cobra.Command {
 	var job string
 	var dryRun bool
 	values := map[string]*string{}
-	keys := []string{"progress", "remaining", "runtime", "checkpoint", "speedup", "place", "order"}
+	keys := []string{"progress", "remaining", "runtime", "checkpoint", "speedup", "speed", "place", "order"}
 	c := &cobra.Command{
 		Use:   "report",
 		Short: "tell the auction how far a running job is, or how it speeds up",
@@ -55,7 +55,7 @@ func newReport(a *app) *cobra.Command {
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "print the new comment, change nothing")
 	usage := map[string]string{"progress": "share of the work done, above 0 and at most 1", "remaining": "time left, such as 2h10m",
 		"runtime": "time of the whole job at its smallest form", "checkpoint": "how often it saves its state",
-		"speedup": "speed by number of GPUs, such as 1:1,2:1.9,4:3.5", "place": "speed in a slot, on a machine, in a rack, in the cluster, such as 1,.9,.7,.5",
+		"speedup": "speed by number of GPUs, such as 1:1,2:1.9,4:3.5", "speed": "speed by GPU type, such as a100:1,v100:.45", "place": "speed in a slot, on a machine, in a rack, in the cluster, such as 1,.9,.7,.5",
 		"order": "which of an app's jobs come first in what it wins: submit, short, long, small or large"}
 	for _, k := range keys {
 		values[k] = c.Flags().String(k, "", usage[k])

@@ -167,6 +167,7 @@ type Job struct {
 	declared time.Duration     // the least its user ever declared
 	mean     float64           // its speed on the mean GPU; run times are kept as of that
 	fastest  float64           // how much faster it can be
+	whole    bool              // it is kept off nodes with MIG instances
 	report   *fairness.Report
 	judged   judged
 	since    time.Time // when it began to wait

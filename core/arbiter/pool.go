@@ -80,22 +80,21 @@ func (a *Arbiter) busyElsewhere(n *cluster.Node, host string) bool {
 func (m *market) scope(a *Arbiter, j *Job) *auction.Scope {
 	closed := func(node string) bool { return m.sides[node] != "" && m.sides[node] != j.Host }
 	nodes, key := j.Nodes, strings.Join(j.Nodes, "\x00")
-	whole := j.Shape.Type == "" && a.sliced
-	if m.sides != nil || whole {
+	if m.sides != nil || j.whole {
 		if j.AnyNode {
 			nodes, key = nil, "\x00"
 			for i := range a.nodes {
 				nodes = append(nodes, a.nodes[i].Name)
 			}
 		}
-		key = fmt.Sprint(j.Host, "\x00", whole, "\x00", key)
+		key = fmt.Sprint(j.Host, "\x00", j.whole, "\x00", key)
 	} else if j.AnyNode {
 		return nil
 	}
 	if m.scopes[key] == nil {
 		m.scopes[key] = auction.NewScope(slices.DeleteFunc(slices.Clone(nodes), func(name string) bool {
 			n := a.nodeOf(name)
-			return closed(name) || whole && n != nil && n.Sliced()
+			return closed(name) || n != nil && !suits(j, n)
 		}))
 	}
 	return m.scopes[key]

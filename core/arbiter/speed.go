@@ -36,9 +36,22 @@ func (j *Job) rate(gpus int, level cluster.Level) float64 {
 func (j *Job) hinted() bool { return len(j.Hint.Speed) > 0 }
 
 // suits says whether the node's GPUs are what the job asks for, as far as MIG
-// instances go: who names no type wants whole GPUs, and the host, which may give
-// any, gets no choice.
-func suits(j *Job, n *cluster.Node) bool { return j.Shape.Type != "" || !n.Sliced() }
+// instances go.
+func suits(j *Job, n *cluster.Node) bool { return !j.whole || !n.Sliced() }
+
+// wantsWhole says whether a job is to have whole GPUs: it names no type, the host
+// might give it any, and some node that it may use has no MIG instances. Where all
+// have some, it is as without us.
+func (a *Arbiter) wantsWhole(j *Job) bool {
+	if j.Shape.Type != "" || !a.sliced {
+		return false
+	}
+	whole := func(n *cluster.Node) bool { return n != nil && n.Of("") > 0 && !n.Sliced() }
+	if j.AnyNode {
+		return slices.ContainsFunc(a.nodes, func(n cluster.Node) bool { return whole(&n) })
+	}
+	return slices.ContainsFunc(j.Nodes, func(name string) bool { return whole(a.nodeOf(name)) })
+}
 
 // speedOn is the job's speed on a node: the host gives it GPUs of any type that it
 // may have, so the slowest counts.
@@ -105,6 +118,7 @@ func (a *Arbiter) gauge(j *Job) {
 		}
 	}
 	j.mean, j.fastest = mean, fastest/mean
+	j.whole = a.wantsWhole(j)
 }
 
 // times is how fast the job is on nodes, in mean GPUs each.

@@ -283,7 +283,7 @@ func (a *Arbiter) advice(j *Job, free int) []string {
 	if !j.AnyNode && len(j.Nodes) < len(a.nodes) {
 		out = append(out, fmt.Sprintf("it may run on %d of %d nodes; fewer constraints would widen the choice", len(j.Nodes), len(a.nodes)))
 	}
-	if a.sliced && j.Shape.Type == "" {
+	if j.whole {
 		out = append(out, "nodes with MIG slices are given to jobs that ask for a type only: a slice is not a whole GPU")
 	}
 	switch j.Estimate.Source {

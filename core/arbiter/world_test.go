@@ -77,7 +77,7 @@ func (w *world) addNode(name, rack string, gpus int) {
 }
 
 func (w *world) submit(j simJob) {
-	j.Submit, j.Eligible, j.AnyNode = w.now, w.now, true
+	j.Submit, j.Eligible, j.AnyNode = w.now, w.now, len(j.Nodes) == 0
 	j.Shape.NodesMin = max(j.Shape.NodesMin, 1)
 	j.Shape.NodesMax = max(j.Shape.NodesMax, j.Shape.NodesMin)
 	w.jobs = append(w.jobs, &j)
@@ -233,7 +233,7 @@ func (w *world) check(d *Decision) {
 			case l.State == Over:
 			case want != "" && typ != want:
 				w.fail("%s: job %s asks for %s and has a lease on %s of %s", w.now, l.Job, want, typ, s.Node)
-			case want == "" && strings.Contains(typ, "1g."):
+			case want == "" && strings.Contains(typ, "1g.") && !slices.Equal(j.Nodes, []string{s.Node}):
 				w.fail("%s: job %s asks for whole GPUs and has a lease on the MIG slices of %s", w.now, l.Job, s.Node)
 			}
 		}
@@ -350,6 +350,9 @@ func (w *world) command(d *datadriven.TestData) string {
 			j.Array, j.Account, j.Gang = arg("array", ""), arg("account", ""), arg("gang", "")
 			j.Shape = cluster.Shape{NodesMin: num("nodes", 1), NodesMax: num("most", 0), GPUsPerNode: num("per_node", 0), GPUs: num("gpus", 0), Type: arg("type", "")}
 			j.Hint = cluster.Hint{App: arg("app", ""), Runtime: span("says", j.takes.String()), Checkpoint: span("checkpoint", "0s"), Model: arg("model", ""), Order: arg("order", "")}
+			if on := arg("on", ""); on != "" {
+				j.Nodes = []string{on}
+			}
 			for _, p := range strings.Split(arg("speedup", ""), ",") { // speedup=(1:1,8:6)
 				var at cluster.SpeedPoint
 				if n, _ := fmt.Sscanf(p, "%d:%g", &at.GPUs, &at.Speed); n == 2 {

@@ -161,5 +161,6 @@ type Explain struct {
 	Estimate  float64    `json:"estimate_s"`
 	Source    string     `json:"estimate_source"`
 	Attained  float64    `json:"attained_s"`
+	Lost      float64    `json:"lost_s,omitempty"` // to failures of nodes: in its fair share as well
 	Lease     *Lease     `json:"lease,omitempty"`
 }

@@ -119,7 +119,7 @@ type Lease struct {
 	Ended    time.Time
 	Renewals int
 	Anywhere bool   // the host may choose other nodes
-	Warned   string // why it is ending
+	Warned   string // why it is ending, or how it failed
 	Reason   string // why it is over
 
 	rho float64 // of its app when leases were last sorted
@@ -161,6 +161,7 @@ type Job struct {
 	Estimate fairness.Estimate
 	First    fairness.Estimate // as it was when the job arrived
 	Attained time.Duration     // run time at S = 1 that is not lost
+	Lost     time.Duration     // run time at S = 1 that failures of nodes cost it, restarts included
 	Lease    *Lease            // live, or nil
 	Note     string            // what went wrong with its last grant
 	declared time.Duration     // the least its user ever declared
@@ -262,7 +263,7 @@ type Arbiter struct {
 	now       time.Time
 	nodes     []cluster.Node // as last seen
 	node      map[string]int // their indices, by name
-	total     int            // GPUs of those that are not down
+	total     int            // GPUs of those that are not down; of one that the host drained, those in use
 	biggest   int            // GPUs of the largest
 	jobs      map[string]*Job
 	queue     []*Job // the same, in the order in which an app starts them; nil: to be made

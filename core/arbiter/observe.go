@@ -153,9 +153,12 @@ func (a *Arbiter) keepNodes(nodes []cluster.Node) {
 		a.nodes[k].GPUs = gpus
 	}
 	for i := range a.nodes {
-		total, _ := a.nodes[i].TotalGPUs()
+		total, used := a.nodes[i].TotalGPUs()
 		a.biggest = max(a.biggest, total)
-		if a.nodes[i].State != cluster.NodeDown {
+		switch n := &a.nodes[i]; {
+		case n.State == cluster.NodeDrain && n.Why != "":
+			a.total += used // nobody can have the rest
+		case n.State != cluster.NodeDown:
 			a.total += total
 		}
 	}
@@ -275,8 +278,18 @@ func (a *Arbiter) heldBack(j *Job) bool {
 }
 
 // restarted takes off what a requeue lost: all of it without checkpoints, none
-// if the job was warned in time, else half an interval.
+// if the job was warned in time, else half an interval. If a node of its failed,
+// that and the restart are work in the virtual schedule as well: with the same nodes
+// its fair share would have lost them, too.
 func (a *Arbiter) restarted(j *Job, was *cluster.Job) {
+	had := j.Attained
+	defer func() {
+		if l := j.Lease; l != nil && l.State == Held {
+			if l.Warned = a.failure(l.On); l.Warned != "" {
+				j.Lost += had - j.Attained + a.cfg.Restart
+			}
+		}
+	}()
 	switch {
 	case j.Hint.Checkpoint == 0:
 		j.Attained = 0
@@ -285,6 +298,19 @@ func (a *Arbiter) restarted(j *Job, was *cluster.Job) {
 	}
 	j.since = a.now
 	j.fails, j.backoff, j.Note = 0, time.Time{}, ""
+}
+
+// failure says which of the nodes the host has taken out of service, and why; "" if none.
+func (a *Arbiter) failure(on []cluster.Share) string {
+	for _, s := range on {
+		switch n := a.nodeOf(s.Node); {
+		case n != nil && n.State != cluster.NodeUp && n.Why != "":
+			return "failed: " + n.Name + ": " + n.Why
+		case n == nil || n.State == cluster.NodeDown:
+			return "failed: " + s.Node + " is down"
+		}
+	}
+	return ""
 }
 
 // join puts a job into its app, which starts now if it is the first.
@@ -339,7 +365,7 @@ func (a *Arbiter) pending(j *Job) {
 	}
 	switch l.State {
 	case Held:
-		a.over(l, "requeued")
+		a.over(l, cmp.Or(l.Warned, "requeued"))
 	case Ending:
 		a.over(l, "reclaimed: "+l.Warned)
 	default:
@@ -380,7 +406,11 @@ func (a *Arbiter) end(j *Job, how cluster.Outcome) {
 	j.done, j.State, j.Outcome = true, cluster.Ended, how
 	a.changed.Jobs = append(a.changed.Jobs, j)
 	if j.Lease != nil {
-		a.over(j.Lease, string(how))
+		why := ""
+		if how == cluster.Failed || how == cluster.NodeFail {
+			why = a.failure(j.Lease.On)
+		}
+		a.over(j.Lease, cmp.Or(why, string(how)))
 	}
 	if how == cluster.Completed {
 		a.Remember(j.SaveJob())
@@ -425,8 +455,8 @@ func (a *Arbiter) forget(j *Job) {
 	}
 	a.drop(j)
 	app.jobs = slices.DeleteFunc(app.jobs, func(o *Job) bool { return o == j })
-	app.work -= float64(j.Shape.Count()) * j.Attained.Seconds() // done, and told
-	app.Gone.Add(float64(j.Shape.Count()), j.Attained)
+	app.work -= float64(j.Shape.Count()) * j.took().Seconds() // done, and told
+	app.Gone.Add(float64(j.Shape.Count()), j.took())
 	if len(app.jobs) == 0 {
 		a.fluid.Remove(app.ID)
 		delete(a.apps, app.ID)

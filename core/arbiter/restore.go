@@ -37,6 +37,7 @@ type SavedJob struct {
 	First    fairness.Estimate
 	Declared time.Duration // the least its user ever declared
 	Attained time.Duration
+	Lost     time.Duration
 	Report   *fairness.Report
 	Since    time.Time
 	Counted  time.Time
@@ -55,7 +56,7 @@ func (a *Arbiter) SaveApp(app *App) SavedApp {
 
 // SaveJob returns the job as the ledger keeps it.
 func (j *Job) SaveJob() SavedJob {
-	s := SavedJob{Job: j.Job, Estimate: j.Estimate, First: j.First, Declared: j.declared, Attained: j.Attained, Report: j.report,
+	s := SavedJob{Job: j.Job, Estimate: j.Estimate, First: j.First, Declared: j.declared, Attained: j.Attained, Lost: j.Lost, Report: j.report,
 		Since: j.since, Counted: j.counted, Fails: j.fails, Note: j.Note, Done: j.done}
 	if j.App != nil {
 		s.App = j.App.ID
@@ -90,7 +91,7 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 	}
 	slices.SortFunc(a.all, func(x, y *App) int { return cmp.Compare(x.Order, y.Order) })
 	for _, sj := range s.Jobs {
-		j := &Job{Job: sj.Job, App: a.apps[sj.App], Estimate: sj.Estimate, First: sj.First, declared: sj.Declared, Attained: sj.Attained,
+		j := &Job{Job: sj.Job, App: a.apps[sj.App], Estimate: sj.Estimate, First: sj.First, declared: sj.Declared, Attained: sj.Attained, Lost: sj.Lost,
 			report: sj.Report, since: sj.Since, counted: sj.Counted, fails: sj.Fails, Note: sj.Note, done: sj.Done}
 		a.jobs[j.ID] = j
 		if j.App != nil {

@@ -329,6 +329,7 @@ func (w *world) command(d *datadriven.TestData) string {
 		w.run(span("for", "1m"))
 	case "set":
 		if n := w.node(arg("node", "")); n != nil {
+			n.Why = strings.ReplaceAll(arg("why", ""), "_", " ")
 			n.State = map[string]cluster.NodeState{"up": cluster.NodeUp, "drain": cluster.NodeDrain, "down": cluster.NodeDown}[arg("state", "up")]
 		}
 		if j := w.job(arg("job", "")); j != nil {
@@ -341,6 +342,13 @@ func (w *world) command(d *datadriven.TestData) string {
 		j.State, j.Start, j.On = cluster.Running, w.now, []cluster.Share{{Node: arg("node", ""), GPUs: j.Shape.Count()}}
 		n := w.node(arg("node", ""))
 		n.GPUs[0].Used += j.Shape.Count()
+	case "requeue": // by an admin, or as a node of its failed
+		j := w.job(arg("job", ""))
+		w.leave(j)
+		j.State, j.On, j.Restarts = cluster.Pending, nil, j.Restarts+1
+		if j.ran -= j.Hint.Checkpoint / 2; j.Hint.Checkpoint == 0 {
+			j.ran = 0
+		}
 	case "cancel":
 		j := w.job(arg("job", ""))
 		w.leave(j)

@@ -196,7 +196,7 @@ func (s *Service) explain(id string, show func(string) bool) (*bridge.Explain, e
 	j := e.Job
 	v := &bridge.Explain{Job: j.ID, User: j.User, State: stateOf(j), Why: e.Why, GPUs: j.Shape.Count(), Rank: e.Rank, Of: e.Of,
 		NextRound: when(e.Next), Earliest: when(e.Starts[0]), Latest: when(e.Starts[1]), Advice: e.Advice, Note: j.Note,
-		Estimate: j.Estimate.Total.Seconds(), Source: string(j.Estimate.Source), Attained: j.Attained.Seconds()}
+		Estimate: j.Estimate.Total.Seconds(), Source: string(j.Estimate.Source), Attained: j.Attained.Seconds(), Lost: j.Lost.Seconds()}
 	if j.App != nil {
 		v.App, v.Rho = j.App.ID, j.App.Rho
 	}

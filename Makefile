@@ -29,7 +29,7 @@ SHELL_JARS := $(BUILD)/yarn/shell
 HADOOP_TESTS := $(BUILD)/hadoop-suite/lib
 
 SLURM_PLUGIN_DIR ?= $(patsubst %/,%,$(dir $(firstword $(wildcard /usr/lib/*/slurm-wlm/select_cons_tres.so /usr/lib/*/slurm/select_cons_tres.so /usr/lib64/slurm/select_cons_tres.so))))
-YARN_DIR = $(PREFIX)/lib/themis
+THEMIS_DIR = $(PREFIX)/lib/themis
 PLUGINS := select_themis.so priority_themis.so job_submit_themis.so libthemis_slurmctld.so
 
 .PHONY: help prepare prepare-yarn build core shim plugins yarn demo demo-yarn test test-slurm test-hadoop bench results soak proto install install-command install-slurm install-yarn uninstall clean
@@ -136,19 +136,20 @@ install-command:
 
 install-slurm: install-command
 	@test -n "$(SLURM_PLUGIN_DIR)" || { echo "no Slurm here; set SLURM_PLUGIN_DIR" >&2; exit 1; }
-	install -d $(DESTDIR)$(SLURM_PLUGIN_DIR) $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -d $(DESTDIR)$(SLURM_PLUGIN_DIR) $(DESTDIR)$(THEMIS_DIR) $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m 644 $(addprefix $(BUILD)/lib/,$(PLUGINS) libthemis.so) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
+	install -m 755 etc/gpu-health $(DESTDIR)$(THEMIS_DIR)/
 	install -m 644 etc/themis.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
 
 # The jar looks for the library beside it.
 install-yarn: install-command
-	install -d $(DESTDIR)$(YARN_DIR)
-	install -m 644 $(BUILD)/lib/themis-yarn.jar $(BUILD)/lib/libthemis.so $(DESTDIR)$(YARN_DIR)/
+	install -d $(DESTDIR)$(THEMIS_DIR)
+	install -m 644 $(BUILD)/lib/themis-yarn.jar $(BUILD)/lib/libthemis.so $(DESTDIR)$(THEMIS_DIR)/
 
 uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/themis
 	$(if $(SLURM_PLUGIN_DIR),rm -f $(addprefix $(DESTDIR)$(SLURM_PLUGIN_DIR)/,$(PLUGINS) libthemis.so))
-	rm -rf $(DESTDIR)$(YARN_DIR) $(DESTDIR)$(PREFIX)/share/doc/themis
+	rm -rf $(DESTDIR)$(THEMIS_DIR) $(DESTDIR)$(PREFIX)/share/doc/themis
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/themis.1 $(DESTDIR)$(PREFIX)/share/man/man1/themis-*.1
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/themis.service
 

@@ -161,6 +161,7 @@ type Explain struct {
 	Estimate  float64    `json:"estimate_s"`
 	Source    string     `json:"estimate_source"`
 	Attained  float64    `json:"attained_s"`
+	Lost      float64    `json:"lost_s,omitempty"` // to failures of nodes: in its fair share as well
 	Lease     *Lease     `json:"lease,omitempty"`
 	Types     string     `json:"gpu_types,omitempty"` // of the GPUs of its lease
 	Speed     float64    `json:"speed,omitempty"`     // on them, as it says by speed=

@@ -210,7 +210,7 @@ func snapshot(s *C.themis_snapshot) *pb.Snapshot {
 	for _, n := range unsafe.Slice(s.nodes, s.n_nodes) {
 		node := &pb.Node{Name: text(n.name), Rack: text(n.rack), State: pb.Node_State(n.state),
 			Cpus: uint32(n.cpus), CpusUsed: uint32(n.cpus_used), MemMib: uint64(n.mem_mib), MemUsedMib: uint64(n.mem_used_mib),
-			Exclusive: n.exclusive != 0}
+			Exclusive: n.exclusive != 0, Why: text(n.why)}
 		for _, g := range unsafe.Slice(n.gpus, n.n_gpus) {
 			node.Gpus = append(node.Gpus, &pb.GPUs{Type: text(g._type), Total: uint32(g.total), Used: uint32(g.used)})
 		}

@@ -31,7 +31,7 @@ extern "C" {
 #define THEMIS_CONST const
 #endif
 
-#define THEMIS_ABI 1
+#define THEMIS_ABI 2
 #define THEMIS_NONE UINT32_MAX /* no such number: not an array task, no limit, ... */
 
 /* ---- options -------------------------------------------------------- */
@@ -63,6 +63,7 @@ typedef struct themis_node {
 	const char *name;
 	const char *rack;       /* leaf switch, "" if unknown */
 	uint32_t state;         /* THEMIS_NODE_*; DRAIN runs on but takes nothing new */
+	const char *why;        /* it is not up; "" if nothing is said */
 	uint32_t cpus, cpus_used;
 	uint64_t mem_mib, mem_used_mib; /* mem_mib 0: memory is not a resource here */
 	const themis_gpus *gpus;

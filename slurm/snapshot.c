@@ -153,6 +153,8 @@ static void _fill_node(struct view *view, const node_record_t *node,
 	out->name = arena_string(view->arena, node->name);
 	out->rack = arena_string(view->arena, themis_leaf_switch(node->index));
 	out->state = _node_state(node);
+	if (out->state != THEMIS_NODE_UP)
+		out->why = arena_string(view->arena, node->reason);
 	out->cpus = node->cpus_efctv ?: node->cpus;
 	if (slurm_conf.select_type_param & CR_MEMORY)
 		out->mem_mib = (node->real_memory > node->mem_spec_limit) ?

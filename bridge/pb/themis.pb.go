@@ -363,6 +363,7 @@ type Node struct {
 	MemUsedMib    uint64                 `protobuf:"varint,7,opt,name=mem_used_mib,json=memUsedMib,proto3" json:"mem_used_mib,omitempty"`
 	Gpus          []*GPUs                `protobuf:"bytes,8,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	Exclusive     bool                   `protobuf:"varint,9,opt,name=exclusive,proto3" json:"exclusive,omitempty"` // a job holds the whole node
+	Why           string                 `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`             // it is not up, "" if nothing is said
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -458,6 +459,13 @@ func (x *Node) GetExclusive() bool {
 		return x.Exclusive
 	}
 	return false
+}
+
+func (x *Node) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
 }
 
 type Job struct {
@@ -1356,7 +1364,7 @@ const file_themis_proto_rawDesc = "" +
 	"\x04GPUs\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\rR\x05total\x12\x12\n" +
-	"\x04used\x18\x03 \x01(\rR\x04used\"\xb0\x02\n" +
+	"\x04used\x18\x03 \x01(\rR\x04used\"\xc2\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rack\x18\x02 \x01(\tR\x04rack\x12+\n" +
@@ -1367,7 +1375,9 @@ const file_themis_proto_rawDesc = "" +
 	"\fmem_used_mib\x18\a \x01(\x04R\n" +
 	"memUsedMib\x12#\n" +
 	"\x04gpus\x18\b \x03(\v2\x0f.themis.v1.GPUsR\x04gpus\x12\x1c\n" +
-	"\texclusive\x18\t \x01(\bR\texclusive\"$\n" +
+	"\texclusive\x18\t \x01(\bR\texclusive\x12\x10\n" +
+	"\x03why\x18\n" +
+	" \x01(\tR\x03why\"$\n" +
 	"\x05State\x12\x06\n" +
 	"\x02UP\x10\x00\x12\t\n" +
 	"\x05DRAIN\x10\x01\x12\b\n" +

@@ -119,7 +119,7 @@ type Lease struct {
 	Ended    time.Time
 	Renewals int
 	Anywhere bool   // the host may choose other nodes
-	Warned   string // why it is ending
+	Warned   string // why it is ending, or how it failed
 	Reason   string // why it is over
 
 	moves bool    // it ends for the sake of its own job
@@ -162,6 +162,7 @@ type Job struct {
 	Estimate fairness.Estimate
 	First    fairness.Estimate // as it was when the job arrived
 	Attained time.Duration     // run time at S = 1 that is not lost
+	Lost     time.Duration     // run time at S = 1 that failures of nodes cost it, restarts included
 	Lease    *Lease            // live, or nil
 	Note     string            // what went wrong with its last grant
 	declared time.Duration     // the least its user ever declared
@@ -267,7 +268,7 @@ type Arbiter struct {
 	now       time.Time
 	nodes     []cluster.Node // as last seen
 	node      map[string]int // their indices, by name
-	total     int            // GPUs of those that are not down
+	total     int            // GPUs of those that are not down; of one that the host drained, those in use
 	biggest   int            // GPUs of the largest
 	types     []cluster.GPUs // whole GPUs by type
 	sliced    bool           // some node has MIG instances

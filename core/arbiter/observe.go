@@ -155,18 +155,21 @@ func (a *Arbiter) keepNodes(nodes []cluster.Node) {
 		a.nodes[k].GPUs = gpus
 	}
 	for i := range a.nodes {
-		total := 0
-		for _, g := range a.nodes[i].GPUs {
+		n, whole := &a.nodes[i], 0
+		for _, g := range n.GPUs {
+			offered := g.Total
+			if n.State == cluster.NodeDown {
+				offered = 0
+			} else if n.State == cluster.NodeDrain && n.Why != "" {
+				offered = g.Used // nobody can have the rest
+			}
 			if part := cluster.Part(g.Type); part == 1 {
-				total += g.Total
-			} else if a.nodes[i].State != cluster.NodeDown {
-				slices += part * float64(g.Total)
+				whole, a.total = whole+g.Total, a.total+offered
+			} else {
+				slices += part * float64(offered)
 			}
 		}
-		a.biggest = max(a.biggest, total)
-		if a.nodes[i].State != cluster.NodeDown {
-			a.total += total
-		}
+		a.biggest = max(a.biggest, whole)
 	}
 	a.total += int(math.Round(slices))
 	a.countTypes()
@@ -286,8 +289,18 @@ func (a *Arbiter) heldBack(j *Job) bool {
 }
 
 // restarted takes off what a requeue lost: all of it without checkpoints, none
-// if the job was warned in time, else half an interval.
+// if the job was warned in time, else half an interval. If a node of its failed,
+// that and the restart are work in the virtual schedule as well: with the same nodes
+// its fair share would have lost them, too.
 func (a *Arbiter) restarted(j *Job, was *cluster.Job) {
+	had := j.Attained
+	defer func() {
+		if l := j.Lease; l != nil && l.State == Held {
+			if l.Warned = a.failure(l.On); l.Warned != "" {
+				j.Lost += had - j.Attained + a.cfg.Restart
+			}
+		}
+	}()
 	switch {
 	case j.Hint.Checkpoint == 0:
 		j.Attained = 0
@@ -296,6 +309,19 @@ func (a *Arbiter) restarted(j *Job, was *cluster.Job) {
 	}
 	j.since = a.now
 	j.fails, j.backoff, j.Note = 0, time.Time{}, ""
+}
+
+// failure says which of the nodes the host has taken out of service, and why; "" if none.
+func (a *Arbiter) failure(on []cluster.Share) string {
+	for _, s := range on {
+		switch n := a.nodeOf(s.Node); {
+		case n != nil && n.State != cluster.NodeUp && n.Why != "":
+			return "failed: " + n.Name + ": " + n.Why
+		case n == nil || n.State == cluster.NodeDown:
+			return "failed: " + s.Node + " is down"
+		}
+	}
+	return ""
 }
 
 // join puts a job into its app, which starts now if it is the first.
@@ -350,7 +376,7 @@ func (a *Arbiter) pending(j *Job) {
 	}
 	switch l.State {
 	case Held:
-		a.over(l, "requeued")
+		a.over(l, cmp.Or(l.Warned, "requeued"))
 	case Ending:
 		a.over(l, "reclaimed: "+l.Warned)
 	default:
@@ -391,7 +417,11 @@ func (a *Arbiter) end(j *Job, how cluster.Outcome) {
 	j.done, j.State, j.Outcome = true, cluster.Ended, how
 	a.changed.Jobs = append(a.changed.Jobs, j)
 	if j.Lease != nil {
-		a.over(j.Lease, string(how))
+		why := ""
+		if how == cluster.Failed || how == cluster.NodeFail {
+			why = a.failure(j.Lease.On)
+		}
+		a.over(j.Lease, cmp.Or(why, string(how)))
 	}
 	if how == cluster.Completed {
 		a.Remember(j.SaveJob())
@@ -436,8 +466,8 @@ func (a *Arbiter) forget(j *Job) {
 	}
 	a.drop(j)
 	app.jobs = slices.DeleteFunc(app.jobs, func(o *Job) bool { return o == j })
-	app.work -= j.size() * j.Attained.Seconds() // done, and told
-	app.Gone.Add(j.size(), j.Attained)
+	app.work -= j.size() * j.took().Seconds() // done, and told
+	app.Gone.Add(j.size(), j.took())
 	if len(app.jobs) == 0 {
 		a.fluid.Remove(app.ID)
 		delete(a.apps, app.ID)

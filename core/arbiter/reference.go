@@ -74,6 +74,14 @@ func (a *Arbiter) estimate(j *Job) {
 	}
 }
 
+// took is the run time that the job took, or will have taken, what failures cost it included.
+func (j *Job) took() time.Duration {
+	if j.done {
+		return j.Attained + j.Lost
+	}
+	return max(j.Estimate.Total, j.Attained) + j.Lost
+}
+
 // workOf is the app's work in GPU-seconds, done and to come, as estimated, and
 // the most GPUs that it could keep busy to its end: no more than its jobs have
 // together, and no more than would end it before its longest job. Jobs that have
@@ -82,14 +90,14 @@ func (a *Arbiter) estimate(j *Job) {
 func workOf(app *App, virtual float64) (work, par float64) {
 	longest, left, ended := app.Gone.Longest, 0.0, app.Gone.Par
 	for _, j := range app.jobs {
-		took := j.Attained
-		if n := j.size() * float64(1+j.MoreTasks); j.done {
-			work += j.size() * took.Seconds()
+		took, n := j.took(), j.size()
+		work += n * took.Seconds()
+		if j.done {
 			ended += j.widest()
 		} else {
-			took = max(j.Estimate.Total, took)
-			work += n * took.Seconds()
-			left += n*took.Seconds() - j.size()*j.Attained.Seconds()
+			more := n * float64(j.MoreTasks) * (took - j.Lost).Seconds()
+			work += more
+			left += n*(took-j.Lost-j.Attained).Seconds() + more
 			par += j.widest() * float64(1+j.MoreTasks)
 			took = time.Duration(float64(took) * j.size() / max(j.widest(), minWidth))
 		}
@@ -141,9 +149,9 @@ func (a *Arbiter) paper(app *App) time.Time {
 	size := app.Gone
 	for _, j := range app.jobs {
 		if j.done {
-			size.Add(j.size(), j.Attained)
+			size.Add(j.size(), j.took())
 		} else {
-			size.Add(j.size()*float64(1+j.MoreTasks), max(j.Estimate.Total, j.Attained))
+			size.Add(j.size()*float64(1+j.MoreTasks), j.took())
 		}
 	}
 	contention := float64(a.going)

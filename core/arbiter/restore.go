@@ -37,6 +37,7 @@ type SavedJob struct {
 	First    fairness.Estimate
 	Declared time.Duration // the least its user ever declared
 	Attained time.Duration
+	Lost     time.Duration
 	Mean     float64 // the job's speed on the mean GPU, of which the times are; 0 reads as 1
 	Report   *fairness.Report
 	Since    time.Time
@@ -56,7 +57,7 @@ func (a *Arbiter) SaveApp(app *App) SavedApp {
 
 // SaveJob returns the job as the ledger keeps it.
 func (j *Job) SaveJob() SavedJob {
-	s := SavedJob{Job: j.Job, Estimate: j.Estimate, First: j.First, Declared: j.declared, Attained: j.Attained, Mean: j.mean, Report: j.report,
+	s := SavedJob{Job: j.Job, Estimate: j.Estimate, First: j.First, Declared: j.declared, Attained: j.Attained, Lost: j.Lost, Mean: j.mean, Report: j.report,
 		Since: j.since, Counted: j.counted, Fails: j.fails, Note: j.Note, Done: j.done}
 	if j.App != nil {
 		s.App = j.App.ID
@@ -91,7 +92,7 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 	}
 	slices.SortFunc(a.all, func(x, y *App) int { return cmp.Compare(x.Order, y.Order) })
 	for _, sj := range s.Jobs {
-		j := &Job{Job: sj.Job, App: a.apps[sj.App], Estimate: sj.Estimate, First: sj.First, declared: sj.Declared, Attained: sj.Attained, mean: sj.Mean,
+		j := &Job{Job: sj.Job, App: a.apps[sj.App], Estimate: sj.Estimate, First: sj.First, declared: sj.Declared, Attained: sj.Attained, Lost: sj.Lost, mean: sj.Mean,
 			report: sj.Report, since: sj.Since, counted: sj.Counted, fails: sj.Fails, Note: sj.Note, done: sj.Done}
 		a.jobs[j.ID] = j
 		if j.App != nil {

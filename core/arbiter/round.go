@@ -49,15 +49,11 @@ func (a *Arbiter) refer() {
 func (app *App) earliest() time.Time {
 	var at time.Time
 	for _, j := range app.jobs {
-		took := max(j.Estimate.Total, j.Attained)
-		if j.done {
-			took = j.Attained
-		}
 		came := j.Submit
 		if j.Eligible.After(came) {
 			came = j.Eligible
 		}
-		if end := came.Add(time.Duration(float64(took) * j.size() / max(j.widest(), minWidth))); end.After(at) {
+		if end := came.Add(time.Duration(float64(j.took()) * j.size() / max(j.widest(), minWidth))); end.After(at) {
 			at = end
 		}
 	}

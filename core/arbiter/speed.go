@@ -112,7 +112,7 @@ func (a *Arbiter) gauge(j *Job) {
 	mean, fastest := a.mean(j)
 	if j.mean > 0 && j.mean != mean {
 		scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * j.mean / mean) }
-		j.Attained, j.declared = scale(j.Attained), scale(j.declared)
+		j.Attained, j.Lost, j.declared = scale(j.Attained), scale(j.Lost), scale(j.declared)
 		if r := j.report; r != nil {
 			j.report = &fairness.Report{Remaining: scale(r.Remaining), Progress: r.Progress, Attained: scale(r.Attained)}
 		}

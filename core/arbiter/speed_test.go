@@ -40,6 +40,8 @@ func TestProgressBySpeed(t *testing.T) {
 		}
 	}
 	done(20*time.Minute, "after 40m at half speed")
+	lost := w.arb.jobs["1"].Stated(10 * time.Minute)
+	w.arb.jobs["1"].Lost = 10 * time.Minute
 	w.arb = reborn(w.arb, w.now)
 	w.addNode("n3", "", 16) // the mean GPU is now slower: 3 of 4 are v100, or of no name and as slow
 	w.run(20 * time.Minute)
@@ -47,6 +49,9 @@ func TestProgressBySpeed(t *testing.T) {
 		t.Errorf("the mean GPU has speed %g", mean)
 	}
 	done(30*time.Minute, "after a restart of the core, on another mean GPU")
+	if j := w.arb.jobs["1"]; (j.Stated(j.Lost) - lost).Abs() > time.Second {
+		t.Errorf("failures cost %s before and %s after", lost, j.Stated(j.Lost))
+	}
 	w.job("1").Hint.Remaining = time.Hour
 	w.run(w.tick)
 	done(30*time.Minute, "as it reports")

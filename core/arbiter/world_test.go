@@ -371,6 +371,7 @@ func (w *world) command(d *datadriven.TestData) string {
 		w.run(span("for", "1m"))
 	case "set":
 		if n := w.node(arg("node", "")); n != nil {
+			n.Why = strings.ReplaceAll(arg("why", ""), "_", " ")
 			n.State = map[string]cluster.NodeState{"up": cluster.NodeUp, "drain": cluster.NodeDrain, "down": cluster.NodeDown}[arg("state", "up")]
 		}
 		if j := w.job(arg("job", "")); j != nil {
@@ -383,10 +384,17 @@ func (w *world) command(d *datadriven.TestData) string {
 		j.State, j.Start, j.On = cluster.Running, w.now, []cluster.Share{{Node: arg("node", ""), GPUs: j.Shape.Count()}}
 		n := w.node(arg("node", ""))
 		n.GPUs[0].Used += j.Shape.Count()
-	case "cancel":
+	case "requeue": // by an admin, or as a node of its failed
 		j := w.job(arg("job", ""))
 		w.leave(j)
-		j.State, j.Outcome, j.End = cluster.Ended, cluster.Cancelled, w.now
+		j.State, j.On, j.Restarts = cluster.Pending, nil, j.Restarts+1
+		if j.ran -= j.Hint.Checkpoint / 2; j.Hint.Checkpoint == 0 {
+			j.ran = 0
+		}
+	case "cancel", "fail":
+		j := w.job(arg("job", ""))
+		w.leave(j)
+		j.State, j.Outcome, j.End = cluster.Ended, map[string]cluster.Outcome{"cancel": cluster.Cancelled, "fail": cluster.Failed}[d.Cmd], w.now
 	case "explain":
 		e, ok := w.arb.Explain(arg("job", ""))
 		if !ok {

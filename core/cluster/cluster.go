@@ -43,7 +43,8 @@ type Node struct {
 	Name      string
 	Rack      string // "" if unknown
 	State     NodeState
-	CPUs      int // 0: CPUs are not a resource here
+	Why       string // it is not up, "" if the host does not say
+	CPUs      int    // 0: CPUs are not a resource here
 	CPUsUsed  int
 	MemMiB    int64 // 0: memory is not a resource here
 	MemUsed   int64 // MiB

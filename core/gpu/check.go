@@ -3,7 +3,6 @@
 package gpu
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,13 +20,27 @@ const (
 
 func (s State) String() string { return [...]string{"healthy", "transient", "broken"}[s] }
 
-// MarshalJSON writes the word.
-func (s State) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
+// MarshalText writes the word.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads the word.
+func (s *State) UnmarshalText(text []byte) error {
+	for _, known := range []State{Healthy, Transient, Broken} {
+		if known.String() == string(text) {
+			*s = known
+			return nil
+		}
+	}
+	return fmt.Errorf("state %q is none of healthy, transient, broken", text)
+}
 
 // Fault is one thing that is wrong.
 type Fault struct {
 	GPU    int    `json:"gpu"` // index; -1: of the machine
+	UUID   string `json:"uuid,omitempty"`
+	File   string `json:"file,omitempty"` // the GPU's device file
 	State  State  `json:"state"`
+	Gone   bool   `json:"gone,omitempty"` // nothing that runs on the GPU can go on
 	Reason string `json:"reason"`
 }
 
@@ -71,12 +84,12 @@ func Judge(m *Machine, readErr error, files []string) Verdict {
 	case errors.As(readErr, &hung):
 		said := *hung
 		said.GPU = -1
-		v.Faults = append(v.Faults, Fault{hung.GPU, Transient, said.Error()})
+		v.Faults = append(v.Faults, Fault{GPU: hung.GPU, State: Transient, Reason: said.Error()})
 	case readErr != nil:
-		v.Faults = append(v.Faults, Fault{-1, Broken, readErr.Error()})
+		v.Faults = append(v.Faults, Fault{GPU: -1, State: Broken, Reason: readErr.Error()})
 	case len(m.GPUs) < len(files):
 		for _, f := range missing(m, files) {
-			v.Faults = append(v.Faults, Fault{-1, Broken, f + " is in gres.conf, but NVML shows no such GPU"})
+			v.Faults = append(v.Faults, Fault{GPU: -1, File: f, State: Broken, Gone: true, Reason: f + " is in gres.conf, but NVML shows no such GPU"})
 		}
 	}
 	for _, f := range v.Faults {
@@ -101,9 +114,13 @@ func missing(m *Machine, files []string) (out []string) {
 
 // faults of one GPU. What all else follows from comes alone.
 func (g *GPU) faults() (out []Fault) {
+	fault := Fault{GPU: g.Index, UUID: g.UUID, File: g.File(), State: Broken}
 	broken := func(format string, args ...any) {
-		out = append(out, Fault{g.Index, Broken, fmt.Sprintf(format, args...)})
+		f := fault
+		f.Reason = fmt.Sprintf(format, args...)
+		out = append(out, f)
 	}
+	fault.Gone = true
 	switch {
 	case g.lost:
 		broken("lost: it has fallen off the bus or is inaccessible")
@@ -115,6 +132,7 @@ func (g *GPU) faults() (out []Fault) {
 		broken("every call fails: %s: %s", g.CallErrors[0].Call, g.CallErrors[0].Error)
 		return out
 	}
+	fault.Gone = false
 	if e := g.ECC; e != nil && e.Volatile != nil && *e.Volatile > 0 {
 		broken("%d uncorrectable ECC errors since the driver was loaded", *e.Volatile)
 	}
@@ -132,7 +150,8 @@ func (g *GPU) faults() (out []Fault) {
 		if n > 1 {
 			more = fmt.Sprintf(" (and %d more calls)", n-1)
 		}
-		out = append(out, Fault{g.Index, Transient, fmt.Sprintf("%s failed: %s%s", f.Call, f.Error, more)})
+		fault.State, fault.Reason = Transient, fmt.Sprintf("%s failed: %s%s", f.Call, f.Error, more)
+		out = append(out, fault)
 	}
 	return out
 }

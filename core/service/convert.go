@@ -19,7 +19,7 @@ func snapshotOf(in *pb.Snapshot) *cluster.Snapshot {
 	out := &cluster.Snapshot{Host: in.Host, Cluster: in.Cluster}
 	for _, n := range in.Nodes {
 		node := cluster.Node{Name: n.Name, Rack: n.Rack, State: cluster.NodeState(min(n.State, pb.Node_DOWN)), CPUs: int(n.Cpus), CPUsUsed: int(n.CpusUsed),
-			MemMiB: int64(n.MemMib), MemUsed: int64(n.MemUsedMib), Exclusive: n.Exclusive}
+			MemMiB: int64(n.MemMib), MemUsed: int64(n.MemUsedMib), Exclusive: n.Exclusive, Why: plain(n.Why)}
 		for _, g := range n.Gpus {
 			node.GPUs = append(node.GPUs, cluster.GPUs{Type: g.Type, Total: int(g.Total), Used: int(min(g.Used, g.Total))})
 		}

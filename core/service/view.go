@@ -197,7 +197,7 @@ func (s *Service) explain(id string, show func(string) bool) (*bridge.Explain, e
 	v := &bridge.Explain{Job: j.ID, User: j.User, State: stateOf(j), Why: e.Why, GPUs: j.Shape.Count(), Rank: e.Rank, Of: e.Of,
 		NextRound: when(e.Next), Earliest: when(e.Starts[0]), Latest: when(e.Starts[1]), Advice: e.Advice, Note: j.Note,
 		Estimate: j.Stated(j.Estimate.Total).Seconds(), Source: string(j.Estimate.Source), Attained: j.Stated(j.Attained).Seconds(),
-		Types: e.Types, Speed: e.Speed}
+		Lost: j.Stated(j.Lost).Seconds(), Types: e.Types, Speed: e.Speed}
 	if j.App != nil {
 		v.App, v.Rho = j.App.ID, j.App.Rho
 	}

@@ -99,6 +99,9 @@ func printExplain(e *bridge.Explain) {
 		line([]string{"GPUs held by", ""}[min(i, 1)], "%s: rho %.2f, %d GPUs", h.App, h.Rho, h.GPUs)
 	}
 	line("run time", "%s, %s; %s done", span(e.Estimate), sourceWords[e.Source], span(e.Attained))
+	if e.Lost > 0 {
+		line("lost", "%s by failures of nodes: its fair share is counted as having lost that, too", span(e.Lost))
+	}
 	if l := e.Lease; l != nil {
 		line("lease", "%d on %s, %s, until %s, renewed %d times", l.ID, places(l.Places), l.State, clock(l.Expires), l.Renewals)
 		switch {

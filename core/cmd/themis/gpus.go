@@ -24,9 +24,10 @@ import (
 // gpusCall is what `themis gpus` was asked for.
 type gpusCall struct {
 	*app
-	gresConf, nodeResources, check, yarn bool
-	gresFile, library                    string
-	limit                                time.Duration
+	gresConf, nodeResources, check, yarn, slurm bool
+	gresFile, library, state                    string
+	limit                                       time.Duration
+	rule                                        gpu.Rule
 }
 
 func newGPUs(a *app) *cobra.Command {
@@ -47,10 +48,20 @@ one), or that gres.conf has and NVML does not. Transient is a call that hangs, o
 that fails on a GPU that answers others. Each run judges by itself: nothing is
 remembered.
 
+--check --slurm acts on the verdict, as HealthCheckProgram of slurm.conf(5) should:
+/usr/lib/themis/gpu-health runs it, as a HealthCheckProgram has no arguments. A
+broken GPU drains the node at once, something transient after --bad checks in a
+row. The reason begins with "themis: ". Jobs on a GPU that is lost, requires a
+reset, answers no call or is missing are requeued if they may be; others run on.
+The node is undrained after --good healthy checks in a row if it was drained by
+this and the reason is still the same word for word; what an admin drained, or
+gave another reason, is left alone. Where neither NVML nor a /dev/nvidia file in
+gres.conf is, it does nothing. The node is $SLURMD_NODENAME, else this host.
+
 Exit codes: 0 done, or healthy; 1 failed; 2 wrong usage; 5 no NVML here; 6 broken (--check);
 7 transient (--check), or a call of NVML that did not return in time; 8 gres.conf
 differs (--gres-conf).`,
-		Example: "  themis gpus\n  themis gpus --gres-conf > gres.conf.new\n  themis gpus --check || logger -t themis \"GPUs of $(hostname -s): exit code $?\"\n  themis gpus --check --yarn # in a NodeManager's health script",
+		Example: "  themis gpus\n  themis gpus --gres-conf > gres.conf.new\n  themis gpus --check || logger -t themis \"GPUs of $(hostname -s): exit code $?\"\n  themis gpus --check --yarn # in a NodeManager's health script\n  themis gpus --check --slurm # in slurmd's HealthCheckProgram",
 		Args:    exactly(),
 		RunE:    func(*cobra.Command, []string) error { return q.run() },
 	}
@@ -59,6 +70,10 @@ differs (--gres-conf).`,
 	f.BoolVar(&q.nodeResources, "node-resources", false, "print the properties of a NodeManager's node-resources.xml and yarn-site.xml")
 	f.BoolVar(&q.check, "check", false, "say whether the GPUs are well, by exit code and one line per fault")
 	f.BoolVar(&q.yarn, "yarn", false, "with --check: begin the output with \"ERROR reason\" if broken, as a NodeManager's health script must")
+	f.BoolVar(&q.slurm, "slurm", false, "with --check: drain and undrain this node in Slurm, and requeue jobs whose GPU is gone")
+	f.IntVar(&q.rule.Bad, "bad", 3, "with --slurm: how many checks in a row that are not healthy drain for what is only transient")
+	f.IntVar(&q.rule.Good, "good", 3, "with --slurm: how many healthy checks in a row undrain")
+	f.StringVar(&q.state, "state", stateDir, "with --slurm: the `FOLDER` of what is remembered from one check to the next")
 	f.StringVar(&q.gresFile, "gres-file", "", "the configured gres.conf (default: beside $SLURM_CONF, in /etc/slurm, or in /run/slurm/conf)")
 	f.StringVar(&q.library, "library", "", "NVML's library (default: libnvidia-ml.so.1 where the loader finds it)")
 	f.DurationVar(&q.limit, "limit", gpu.DefaultLimit, "how long NVML may take for everything")
@@ -70,6 +85,8 @@ type coded struct {
 	code int
 	error
 }
+
+func (c coded) Unwrap() error { return c.error }
 
 // hereEnv marks the process that reads.
 const hereEnv = "THEMIS_GPUS_HERE"
@@ -84,18 +101,37 @@ type through struct{ io.Writer }
 // ended, nor can its process, and whoever waits for that process, or for its
 // output to be closed, would hang too.
 func (q *gpusCall) supervise() error {
+	code, err := q.reader(through{os.Stdout}, through{os.Stderr})
+	if err == nil && code > 0 {
+		return coded{code, errors.New("")} // it has said why
+	}
+	return err
+}
+
+// stuck is a reader that did not end.
+type stuck struct {
+	pid   int
+	limit time.Duration
+}
+
+func (s stuck) Error() string {
+	return fmt.Sprintf("NVML did not return within %v, and the process that reads it (%d) did not end", s.limit, s.pid)
+}
+
+// reader runs the process that reads; an error of type stuck: out and said may still be written to.
+func (q *gpusCall) reader(out, said io.Writer) (code int, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	reader := exec.Command(self, os.Args[1:]...)
 	reader.Env = append(os.Environ(), hereEnv+"=1")
-	reader.Stdout, reader.Stderr = through{os.Stdout}, through{os.Stderr}
+	reader.Stdout, reader.Stderr = out, said
 	reader.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // the signal comes when the thread ends that started the process
 	defer runtime.UnlockOSThread()
 	if err := reader.Start(); err != nil {
-		return err
+		return 0, err
 	}
 	done := make(chan error, 1)
 	go func() { done <- reader.Wait() }()
@@ -103,12 +139,12 @@ func (q *gpusCall) supervise() error {
 	case err = <-done:
 	case <-time.After(q.limit + endGrace):
 		reader.Process.Kill()
-		return coded{exitTransient, fmt.Errorf("NVML did not return within %v, and the process that reads it (%d) did not end", q.limit, reader.Process.Pid)}
+		return exitTransient, coded{exitTransient, stuck{reader.Process.Pid, q.limit}}
 	}
 	if code := reader.ProcessState.ExitCode(); code > 0 {
-		return coded{code, errors.New("")} // it has said why
+		return code, nil
 	}
-	return err
+	return 0, err
 }
 
 func (q *gpusCall) run() error {
@@ -118,10 +154,19 @@ func (q *gpusCall) run() error {
 	if q.yarn && (!q.check || q.json) {
 		return usageError{errors.New("--yarn goes with --check, and not with --json")}
 	}
-	if q.limit <= 0 {
-		return usageError{errors.New("--limit must be above 0")}
+	if q.slurm && (!q.check || q.json || q.yarn) {
+		return usageError{errors.New("--slurm goes with --check, and not with --json or --yarn")}
 	}
-	if os.Getenv(hereEnv) == "" {
+	if q.rule.Bad < 1 || q.rule.Good < 1 {
+		return usageError{errors.New("--bad and --good must be at least 1")}
+	}
+	if q.limit <= 0 || q.slurm && q.limit > limitSlurm {
+		return usageError{fmt.Errorf("--limit must be above 0, and with --slurm at most %v, as slurmd ends a health check after a minute", limitSlurm)}
+	}
+	switch here := os.Getenv(hereEnv) != ""; {
+	case !here && q.slurm:
+		return q.health()
+	case !here:
 		return q.supervise()
 	}
 	conf, err := q.configured()
@@ -133,6 +178,9 @@ func (q *gpusCall) run() error {
 		options = append(options, nvml.WithLibraryPath(q.library))
 	}
 	m, err := gpu.Read(nvml.New(options...), os.DirFS("/"), q.limit)
+	if q.slurm {
+		return printValue(readingOf(m, err, conf))
+	}
 	if errors.Is(err, gpu.ErrNoNVML) {
 		return coded{exitNoNVML, fmt.Errorf("%w\nhint: it comes with the NVIDIA driver; --library names another place", err)}
 	}
@@ -184,18 +232,27 @@ func (q *gpusCall) configured() (gresAt, error) {
 		} else if err != nil {
 			return none, err
 		}
-		host, err := os.Hostname()
+		node, err := nodeName()
 		if err != nil {
 			return none, err
 		}
-		host, _, _ = strings.Cut(host, ".")
-		file, err := gpu.ParseGres(string(text), host)
+		file, err := gpu.ParseGres(string(text), node)
 		if err != nil {
 			return none, fmt.Errorf("%s: %w", path, err)
 		}
 		return gresAt{path, file}, nil
 	}
 	return none, nil
+}
+
+// nodeName is this node's in Slurm, as slurmd tells a health check.
+func nodeName() (string, error) {
+	if name := os.Getenv("SLURMD_NODENAME"); name != "" {
+		return name, nil
+	}
+	host, err := os.Hostname()
+	host, _, _ = strings.Cut(host, ".")
+	return host, err
 }
 
 func (q *gpusCall) printGres(m *gpu.Machine, conf gresAt) error {

@@ -74,8 +74,9 @@ type App struct {
 
 // Share is a part of a placement.
 type Share struct {
-	Node string `json:"node"`
-	GPUs int    `json:"gpus"`
+	Node  string `json:"node"`
+	GPUs  int    `json:"gpus"`
+	Slots []int  `json:"slots,omitempty"` // its GPUs by slot of the node, if known; those after the last are 0
 }
 
 // Lease is a job's right to GPUs.

@@ -63,7 +63,11 @@ func directives(in *pb.Directives) *C.themis_directives {
 		for i, n := range g.Nodes {
 			nodes[i] = C.CString(n)
 		}
-		grants[d.n_grants] = C.themis_grant{lease: C.uint64_t(g.Lease), id: id, task: task, order: C.uint32_t(g.Order),
+		var slots *C.uint8_t
+		if len(g.Slots) == len(g.Nodes)*C.THEMIS_SLOTS && len(g.Slots) > 0 {
+			slots = (*C.uint8_t)(C.CBytes(g.Slots))
+		}
+		grants[d.n_grants] = C.themis_grant{slots: slots, lease: C.uint64_t(g.Lease), id: id, task: task, order: C.uint32_t(g.Order),
 			anywhere: flag(g.Anywhere), nodes: unsafe.SliceData(nodes), n_nodes: C.uint32_t(len(nodes))}
 		d.n_grants++
 	}
@@ -102,6 +106,7 @@ func themis_free(d *C.themis_directives) {
 			C.free(unsafe.Pointer(n))
 		}
 		C.free(unsafe.Pointer(g.nodes))
+		C.free(unsafe.Pointer(g.slots))
 	}
 	for _, r := range unsafe.Slice(d.reclaims, d.n_reclaims) {
 		C.free(unsafe.Pointer(r.why))

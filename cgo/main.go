@@ -17,6 +17,7 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -214,10 +215,13 @@ func snapshot(s *C.themis_snapshot) *pb.Snapshot {
 		for _, g := range unsafe.Slice(n.gpus, n.n_gpus) {
 			node.Gpus = append(node.Gpus, &pb.GPUs{Type: text(g._type), Total: uint32(g.total), Used: uint32(g.used)})
 		}
+		for _, g := range unsafe.Slice(n.slots, n.n_slots) {
+			node.Slots = append(node.Slots, &pb.GPUs{Total: uint32(g.total), Used: uint32(g.used)})
+		}
 		out.Nodes = append(out.Nodes, node)
 	}
 	for i := range unsafe.Slice(s.jobs, s.n_jobs) {
-		out.Jobs = append(out.Jobs, job(&unsafe.Slice(s.jobs, s.n_jobs)[i]))
+		out.Jobs = append(out.Jobs, job(&unsafe.Slice(s.jobs, s.n_jobs)[i], out.Nodes))
 	}
 	for _, h := range unsafe.Slice(s.hooks, s.n_hooks) {
 		out.Hooks = append(out.Hooks, &pb.Hook{Name: text(h.name), Calls: uint64(h.calls), TotalNs: uint64(h.total_ns), MaxNs: uint64(h.max_ns)})
@@ -233,7 +237,7 @@ func number(n C.uint32_t) uint32 {
 	return uint32(n)
 }
 
-func job(j *C.themis_job) *pb.Job {
+func job(j *C.themis_job, nodes []*pb.Node) *pb.Job {
 	out := &pb.Job{
 		Id: jobID(uint32(j.id), uint32(j.task)), Record: uint32(j.record), Uid: uint32(j.uid),
 		User: text(j.user), Account: text(j.account), Partition: text(j.partition), Name: text(j.name), Comment: text(j.comment),
@@ -260,7 +264,12 @@ func job(j *C.themis_job) *pb.Job {
 		out.Required = append(out.Required, uint32(i))
 	}
 	for i, node := range unsafe.Slice(j.on, j.n_on) {
-		out.On = append(out.On, &pb.Share{Node: uint32(node), Gpus: uint32(unsafe.Slice(j.on_gpus, j.n_on)[i])})
+		share := &pb.Share{Node: uint32(node), Gpus: uint32(unsafe.Slice(j.on_gpus, j.n_on)[i])}
+		if j.on_slots != nil && int(node) < len(nodes) && len(nodes[node].Slots) <= C.THEMIS_SLOTS {
+			slots := unsafe.Slice((*byte)(unsafe.Pointer(j.on_slots)), j.n_on*C.THEMIS_SLOTS)
+			share.Slots = slices.Clone(slots[i*C.THEMIS_SLOTS:][:len(nodes[node].Slots)])
+		}
+		out.On = append(out.On, share)
 	}
 	return out
 }

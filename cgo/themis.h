@@ -32,6 +32,7 @@ extern "C" {
 #endif
 
 #define THEMIS_ABI 2
+#define THEMIS_SLOTS 8 /* of a node that are told apart */
 #define THEMIS_NONE UINT32_MAX /* no such number: not an array task, no limit, ... */
 
 /* ---- options -------------------------------------------------------- */
@@ -68,6 +69,9 @@ typedef struct themis_node {
 	uint64_t mem_mib, mem_used_mib; /* mem_mib 0: memory is not a resource here */
 	const themis_gpus *gpus;
 	uint32_t n_gpus;        /* entries in gpus, one per type */
+	const themis_gpus *slots; /* the same GPUs by slot (one socket or NVLink
+				 * island), without types */
+	uint32_t n_slots;       /* at most THEMIS_SLOTS; 0: not told apart */
 	uint32_t exclusive;     /* 1: a job holds the whole node */
 } themis_node;
 
@@ -123,6 +127,8 @@ typedef struct themis_job {
 	/* where it runs: node index and GPUs held there */
 	const uint32_t *on, *on_gpus;
 	uint32_t n_on;
+	const uint8_t *on_slots; /* THEMIS_SLOTS for each of on: its GPUs by slot;
+				 * zeros, or NULL: not known */
 } themis_job;
 
 typedef struct themis_hook { /* time the host's threads spent in one of our hooks */
@@ -151,6 +157,8 @@ typedef struct themis_grant { /* a lease of a job that has not started yet */
 				 * which are reserved for others */
 	const char *const *nodes; /* may start on these and no others */
 	uint32_t n_nodes;
+	const uint8_t *slots;   /* THEMIS_SLOTS for each of nodes: its GPUs by slot;
+				 * zeros, or NULL: any */
 } themis_grant;
 
 enum { THEMIS_RECLAIM_WARN = 0, THEMIS_RECLAIM_REQUEUE = 1 };

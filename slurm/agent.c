@@ -463,14 +463,15 @@ static int _hint(const char *comment, char *err, uint32_t err_len)
 	return rc;
 }
 
-extern const struct themis_agent themis_agent_v1;
+extern const struct themis_agent themis_agent_v2;
 __attribute__((visibility("default")))
-const struct themis_agent themis_agent_v1 = {
+const struct themis_agent themis_agent_v2 = {
 	.version = THEMIS_AGENT_VERSION,
 	.start = _start,
 	.stop = _stop,
 	.saving = _saving,
 	.admit = hook_admit,
+	.unmark = slots_unmark,
 	.plan = hook_plan,
 	.priority = hook_priority,
 	.factors = hook_factors,

@@ -18,8 +18,8 @@
 #include "compat.h"
 
 /* Bump both with any change of struct themis_agent. */
-#define THEMIS_AGENT_SYMBOL "themis_agent_v1"
-#define THEMIS_AGENT_VERSION 1
+#define THEMIS_AGENT_SYMBOL "themis_agent_v2"
+#define THEMIS_AGENT_VERSION 2
 
 typedef uint32_t (*themis_priority_fn)(uint32_t last, job_record_t *job);
 
@@ -36,8 +36,10 @@ struct themis_agent {
 	void (*saving)(void);
 
 	/* May the job start now, on (some of) these nodes? Takes nodes out of
-	 * the bitmap. False: answer THEMIS_BUSY. Job write lock. */
-	bool (*admit)(job_record_t *job, bitstr_t *nodes);
+	 * the bitmap. False: answer THEMIS_BUSY. Job and node write locks.
+	 * While `marks` are set GPUs that are not for the job look taken. */
+	bool (*admit)(job_record_t *job, bitstr_t *nodes, List *marks);
+	void (*unmark)(List marks);
 	/* The same for SELECT_MODE_WILL_RUN: may it start some time? */
 	bool (*plan)(job_record_t *job, bitstr_t *nodes);
 

@@ -115,7 +115,7 @@ static bool _granted(job_record_t *job, bitstr_t *nodes, uint32_t *task)
 	return true;
 }
 
-extern bool hook_admit(job_record_t *job, bitstr_t *nodes)
+extern bool hook_admit(job_record_t *job, bitstr_t *nodes, List *marks)
 {
 	struct job_key key = job_key(job);
 	char sentence[SENTENCE_LEN];
@@ -138,6 +138,7 @@ extern bool hook_admit(job_record_t *job, bitstr_t *nodes)
 	}
 	reason_clear(job);
 	table_narrow(key.id, task, nodes);
+	*marks = table_mark(key.id, task);
 	return true;
 }
 

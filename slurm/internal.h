@@ -8,6 +8,7 @@
  *   apply.c     what the agent itself changes in jobs: priority, reason, reclaim
  *   snapshot.c  nodes and jobs copied out for the core; the arena they live in
  *   shape.c     one job as themis_job: what it asks for, why it is blocked
+ *   slots.c     GPUs of one socket or NVLink island: which, and that a job gets them
  *   eligible.c  the nodes a job may use
  *   seen.c      the nodes slurmctld itself offered for a job lately
  */
@@ -77,6 +78,8 @@ extern int64_t table_grant(const struct job_key *key, uint32_t *task,
 			   bitstr_t *nodes);
 /* Takes nodes outside of the grant of a job or task out of `nodes`. Node lock. */
 extern void table_narrow(uint32_t id, uint32_t task, bitstr_t *nodes);
+/* Marks the GPUs that are not of that grant: slots.c. Node write lock. */
+extern List table_mark(uint32_t id, uint32_t task);
 /* The rank of a waiting job, or -1, and its sentence if `why` is not NULL. */
 extern int64_t table_wait(const struct job_key *key, char *why, size_t why_len);
 
@@ -103,7 +106,7 @@ extern bool priority_is_stale(const job_record_t *job);
  * that memory has the write lock. */
 extern void priority_memory_sweep(void);
 
-extern bool hook_admit(job_record_t *job, bitstr_t *nodes);
+extern bool hook_admit(job_record_t *job, bitstr_t *nodes, List *marks);
 extern bool hook_plan(job_record_t *job, bitstr_t *nodes);
 extern uint32_t hook_priority(themis_priority_fn inner, uint32_t last,
 			      job_record_t *job);
@@ -156,6 +159,22 @@ extern themis_job *snapshot_add_job(struct view *view);
 
 /* Adds a job, or the tasks of a pending array, to the view. */
 extern void shape_add(struct view *view, job_record_t *job);
+
+/* ---- slots.c ---- */
+
+#define SLOTS_DEVICES 64 /* of a node with more no slots are told apart */
+
+/* The node's GPUs, NULL if it has none. */
+extern gres_node_state_t *node_gpus(const node_record_t *node);
+extern void slots_fill_node(struct arena *arena, const gres_node_state_t *gpus,
+			    themis_node *out);
+/* Counts the job's GPUs on its host-th node by slot; out has THEMIS_SLOTS. */
+extern void slots_fill_share(const node_record_t *node, const job_record_t *job,
+			     uint32_t host, uint8_t *out);
+/* Makes all free GPUs look taken but for those that the grant is for, until
+ * slots_unmark(). NULL if it names no slots. Node write lock. */
+extern List slots_mark(const themis_grant *grant);
+extern void slots_unmark(List marks);
 
 /* ---- eligible.c ---- */
 

@@ -125,17 +125,29 @@ extern int fini(void)
 extern int select_p_job_test(THEMIS_JOB_TEST_PARAMS)
 {
 	bool admitted = true;
+	List marks = NULL;
 
 	if (agent && (mode == SELECT_MODE_RUN_NOW)) {
 		uint64_t start = agent->clock_ns();
 
-		admitted = agent->admit(job_ptr, node_bitmap);
+		admitted = agent->admit(job_ptr, node_bitmap, &marks);
 		agent->tested(start);
 	} else if (agent && (mode == SELECT_MODE_WILL_RUN)) {
 		admitted = agent->plan(job_ptr, node_bitmap);
 	}
 	if (!admitted)
 		return THEMIS_BUSY;
+	if (marks) { /* better on other GPUs of its nodes than not at all */
+		bitstr_t *offered = bit_copy(node_bitmap);
+		int rc = inner.job_test(THEMIS_JOB_TEST_ARGS);
+
+		agent->unmark(marks);
+		if (rc != SLURM_SUCCESS)
+			bit_copybits(node_bitmap, offered);
+		FREE_NULL_BITMAP(offered);
+		if (rc == SLURM_SUCCESS)
+			return rc;
+	}
 	return inner.job_test(THEMIS_JOB_TEST_ARGS);
 }
 

@@ -61,25 +61,6 @@ extern const char *arena_string(struct arena *arena, const char *s)
 
 /* ---- nodes ---- */
 
-static gres_node_state_t *_node_gpus(const node_record_t *node)
-{
-	gres_node_state_t *gpus = NULL;
-	ListIterator list;
-	gres_state_t *gres;
-
-	if (!node->gres_list)
-		return NULL;
-	list = list_iterator_create(node->gres_list);
-	while ((gres = list_next(list))) {
-		if (!xstrcmp(gres->gres_name, "gpu")) {
-			gpus = gres->gres_data;
-			break;
-		}
-	}
-	list_iterator_destroy(list);
-	return (gpus && gpus->gres_cnt_avail) ? gpus : NULL;
-}
-
 static uint32_t _node_state(const node_record_t *node)
 {
 	if (IS_NODE_DOWN(node) || IS_NODE_FUTURE(node) ||
@@ -161,7 +142,8 @@ static void _fill_node(struct view *view, const node_record_t *node,
 				       node->real_memory - node->mem_spec_limit :
 				       0;
 	out->exclusive = node->no_share_job_cnt != 0;
-	_fill_gpus(view->arena, _node_gpus(node), out);
+	_fill_gpus(view->arena, node_gpus(node), out);
+	slots_fill_node(view->arena, node_gpus(node), out);
 }
 
 static themis_node *_add_nodes(struct view *view)
@@ -176,7 +158,7 @@ static themis_node *_add_nodes(struct view *view)
 	for (int i = 0; i < node_record_count; i++)
 		view->node_index[i] = THEMIS_NONE;
 	for (int i = 0; (node = next_node(&i)); i++) {
-		if (!_node_gpus(node) || (i >= view->slurm_nodes))
+		if (!node_gpus(node) || (i >= view->slurm_nodes))
 			continue;
 		_fill_node(view, node, &nodes[view->out.n_nodes]);
 		view->node_index[i] = view->out.n_nodes++;

@@ -214,6 +214,20 @@ extern void table_narrow(uint32_t id, uint32_t task, bitstr_t *nodes)
 	FREE_NULL_BITMAP(listed);
 }
 
+extern List table_mark(uint32_t id, uint32_t task)
+{
+	List marks = NULL;
+	uint32_t i;
+
+	pthread_rwlock_rdlock(&table.lock);
+	i = _first_grant(id, task);
+	if ((i < table.n_grants) && (table.grants[i]->id == id) &&
+	    (table.grants[i]->task == task) && !table.grants[i]->anywhere)
+		marks = slots_mark(table.grants[i]);
+	pthread_rwlock_unlock(&table.lock);
+	return marks;
+}
+
 extern int64_t table_wait(const struct job_key *key, char *why, size_t why_len)
 {
 	int64_t rank = -1;

@@ -364,6 +364,7 @@ type Node struct {
 	Gpus          []*GPUs                `protobuf:"bytes,8,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	Exclusive     bool                   `protobuf:"varint,9,opt,name=exclusive,proto3" json:"exclusive,omitempty"` // a job holds the whole node
 	Why           string                 `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`             // it is not up, "" if nothing is said
+	Slots         []*GPUs                `protobuf:"bytes,11,rep,name=slots,proto3" json:"slots,omitempty"`         // the same GPUs by slot, if told apart; no types
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,6 +467,13 @@ func (x *Node) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *Node) GetSlots() []*GPUs {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
 }
 
 type Job struct {
@@ -828,6 +836,7 @@ type Share struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          uint32                 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"` // index into Snapshot.nodes
 	Gpus          uint32                 `protobuf:"varint,2,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Slots         []byte                 `protobuf:"bytes,3,opt,name=slots,proto3" json:"slots,omitempty"` // the same by slot of the node; empty: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -874,6 +883,13 @@ func (x *Share) GetGpus() uint32 {
 		return x.Gpus
 	}
 	return 0
+}
+
+func (x *Share) GetSlots() []byte {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
 }
 
 // Hook is the time that the host's own threads spent in one of our hooks.
@@ -1046,6 +1062,7 @@ type Grant struct {
 	Anywhere      bool                   `protobuf:"varint,4,opt,name=anywhere,proto3" json:"anywhere,omitempty"` // any node but those listed, which are spoken for
 	Nodes         []string               `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Gpus          []uint32               `protobuf:"varint,6,rep,packed,name=gpus,proto3" json:"gpus,omitempty"` // on each of nodes; empty with anywhere
+	Slots         []byte                 `protobuf:"bytes,7,opt,name=slots,proto3" json:"slots,omitempty"`       // the same by slot, 8 for each node; empty, or zeros: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1118,6 +1135,13 @@ func (x *Grant) GetNodes() []string {
 func (x *Grant) GetGpus() []uint32 {
 	if x != nil {
 		return x.Gpus
+	}
+	return nil
+}
+
+func (x *Grant) GetSlots() []byte {
+	if x != nil {
+		return x.Slots
 	}
 	return nil
 }
@@ -1364,7 +1388,7 @@ const file_themis_proto_rawDesc = "" +
 	"\x04GPUs\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\rR\x05total\x12\x12\n" +
-	"\x04used\x18\x03 \x01(\rR\x04used\"\xc2\x02\n" +
+	"\x04used\x18\x03 \x01(\rR\x04used\"\xe9\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rack\x18\x02 \x01(\tR\x04rack\x12+\n" +
@@ -1377,7 +1401,8 @@ const file_themis_proto_rawDesc = "" +
 	"\x04gpus\x18\b \x03(\v2\x0f.themis.v1.GPUsR\x04gpus\x12\x1c\n" +
 	"\texclusive\x18\t \x01(\bR\texclusive\x12\x10\n" +
 	"\x03why\x18\n" +
-	" \x01(\tR\x03why\"$\n" +
+	" \x01(\tR\x03why\x12%\n" +
+	"\x05slots\x18\v \x03(\v2\x0f.themis.v1.GPUsR\x05slots\"$\n" +
 	"\x05State\x12\x06\n" +
 	"\x02UP\x10\x00\x12\t\n" +
 	"\x05DRAIN\x10\x01\x12\b\n" +
@@ -1442,10 +1467,11 @@ const file_themis_proto_rawDesc = "" +
 	"\x06FAILED\x10\x02\x12\r\n" +
 	"\tCANCELLED\x10\x03\x12\v\n" +
 	"\aTIMEOUT\x10\x04\x12\r\n" +
-	"\tNODE_FAIL\x10\x05\"/\n" +
+	"\tNODE_FAIL\x10\x05\"E\n" +
 	"\x05Share\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12\x12\n" +
-	"\x04gpus\x18\x02 \x01(\rR\x04gpus\"b\n" +
+	"\x04gpus\x18\x02 \x01(\rR\x04gpus\x12\x14\n" +
+	"\x05slots\x18\x03 \x01(\fR\x05slots\"b\n" +
 	"\x04Hook\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05calls\x18\x02 \x01(\x04R\x05calls\x12\x19\n" +
@@ -1459,14 +1485,15 @@ const file_themis_proto_rawDesc = "" +
 	"\x06grants\x18\x04 \x03(\v2\x10.themis.v1.GrantR\x06grants\x12.\n" +
 	"\breclaims\x18\x05 \x03(\v2\x12.themis.v1.ReclaimR\breclaims\x12%\n" +
 	"\x05waits\x18\x06 \x03(\v2\x0f.themis.v1.WaitR\x05waits\x12\x19\n" +
-	"\bagain_ms\x18\a \x01(\rR\aagainMs\"\x8b\x01\n" +
+	"\bagain_ms\x18\a \x01(\rR\aagainMs\"\xa1\x01\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x04R\x05lease\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
 	"\x05order\x18\x03 \x01(\rR\x05order\x12\x1a\n" +
 	"\banywhere\x18\x04 \x01(\bR\banywhere\x12\x14\n" +
 	"\x05nodes\x18\x05 \x03(\tR\x05nodes\x12\x12\n" +
-	"\x04gpus\x18\x06 \x03(\rR\x04gpus\"]\n" +
+	"\x04gpus\x18\x06 \x03(\rR\x04gpus\x12\x14\n" +
+	"\x05slots\x18\a \x01(\fR\x05slots\"]\n" +
 	"\aReclaim\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x04R\x05lease\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
@@ -1523,21 +1550,22 @@ var file_themis_proto_depIdxs = []int32{
 	8,  // 2: themis.v1.Snapshot.hooks:type_name -> themis.v1.Hook
 	0,  // 3: themis.v1.Node.state:type_name -> themis.v1.Node.State
 	4,  // 4: themis.v1.Node.gpus:type_name -> themis.v1.GPUs
-	1,  // 5: themis.v1.Job.state:type_name -> themis.v1.Job.State
-	2,  // 6: themis.v1.Job.outcome:type_name -> themis.v1.Job.Outcome
-	7,  // 7: themis.v1.Job.on:type_name -> themis.v1.Share
-	10, // 8: themis.v1.Directives.grants:type_name -> themis.v1.Grant
-	11, // 9: themis.v1.Directives.reclaims:type_name -> themis.v1.Reclaim
-	12, // 10: themis.v1.Directives.waits:type_name -> themis.v1.Wait
-	3,  // 11: themis.v1.Host.Observe:input_type -> themis.v1.Snapshot
-	13, // 12: themis.v1.Read.Get:input_type -> themis.v1.View
-	9,  // 13: themis.v1.Host.Observe:output_type -> themis.v1.Directives
-	14, // 14: themis.v1.Read.Get:output_type -> themis.v1.Answer
-	13, // [13:15] is the sub-list for method output_type
-	11, // [11:13] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	4,  // 5: themis.v1.Node.slots:type_name -> themis.v1.GPUs
+	1,  // 6: themis.v1.Job.state:type_name -> themis.v1.Job.State
+	2,  // 7: themis.v1.Job.outcome:type_name -> themis.v1.Job.Outcome
+	7,  // 8: themis.v1.Job.on:type_name -> themis.v1.Share
+	10, // 9: themis.v1.Directives.grants:type_name -> themis.v1.Grant
+	11, // 10: themis.v1.Directives.reclaims:type_name -> themis.v1.Reclaim
+	12, // 11: themis.v1.Directives.waits:type_name -> themis.v1.Wait
+	3,  // 12: themis.v1.Host.Observe:input_type -> themis.v1.Snapshot
+	13, // 13: themis.v1.Read.Get:input_type -> themis.v1.View
+	9,  // 14: themis.v1.Host.Observe:output_type -> themis.v1.Directives
+	14, // 15: themis.v1.Read.Get:output_type -> themis.v1.Answer
+	14, // [14:16] is the sub-list for method output_type
+	12, // [12:14] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_themis_proto_init() }

@@ -168,6 +168,7 @@ type Job struct {
 	declared time.Duration     // the least its user ever declared
 	mean     float64           // its speed on the mean GPU; run times are kept as of that
 	fastest  float64           // how much faster it can be
+	slotted  bool              // it fits a slot
 	whole    bool              // it is kept off nodes with MIG instances
 	report   *fairness.Report
 	judged   judged
@@ -244,8 +245,9 @@ type Grant struct {
 	Job      string
 	Order    int
 	Anywhere bool
-	Nodes    []string // or, with Anywhere, the nodes that others have
-	GPUs     []int    // on each of Nodes; none with Anywhere
+	Nodes    []string          // or, with Anywhere, the nodes that others have
+	GPUs     []int             // on each of Nodes; none with Anywhere
+	Slots    []cluster.InSlots // of the same; none if no node has any
 }
 
 // ReclaimOrder tells the host to warn a job or to requeue it.
@@ -270,6 +272,7 @@ type Arbiter struct {
 	node      map[string]int // their indices, by name
 	total     int            // GPUs of those that are not down; of one that the host drained, those in use
 	biggest   int            // GPUs of the largest
+	slot      int            // GPUs of the largest slot
 	types     []cluster.GPUs // whole GPUs by type
 	sliced    bool           // some node has MIG instances
 	jobs      map[string]*Job
@@ -462,10 +465,16 @@ func (a *Arbiter) live(match func(*Lease) bool) []*Lease {
 
 func (a *Arbiter) grant(l *Lease, order int) Grant {
 	g := Grant{Lease: l.ID, Job: l.Job, Order: order, Anywhere: l.Anywhere}
-	j := a.jobs[l.Job]
+	j, told := a.jobs[l.Job], false
 	if !l.Anywhere {
 		for _, s := range l.On {
 			g.Nodes, g.GPUs = append(g.Nodes, s.Node), append(g.GPUs, s.GPUs)
+			if g.Slots = append(g.Slots, s.Slots); s.Slots != (cluster.InSlots{}) {
+				told = true
+			}
+		}
+		if !told {
+			g.Slots = nil
 		}
 		return g
 	}

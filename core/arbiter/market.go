@@ -160,7 +160,8 @@ func (m *market) renewals(a *Arbiter) map[*App][]auction.Gang {
 // having one to itself than the restart costs, half of it being for the risk.
 func (a *Arbiter) worthMoving(j *Job, l *Lease) bool {
 	left := a.left(j).Seconds()
-	return left/fairness.Speed(j.Hint, cluster.SpanOf(l.On, a.rack))-left > 2*a.cfg.Restart.Seconds()
+	n := j.Shape.Count()
+	return left*float64(n)/j.pace(n, cluster.SpanOf(l.On, a.rack))-left > 2*a.cfg.Restart.Seconds()
 }
 
 // stay lets jobs that would have moved, but found no better place, stay.
@@ -322,6 +323,12 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 			o.GPUs = append(o.GPUs, cluster.GPUs{Type: g.Type, Total: free})
 			o.Real += free
 		}
+		if len(n.Slots) > 0 {
+			room := a.room(n, true)
+			for k := range n.Slots {
+				o.Slots = append(o.Slots, min(int(room[k]), o.Real))
+			}
+		}
 		index[n.Name] = len(out)
 		out = append(out, o)
 	}
@@ -332,7 +339,7 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 		for _, l := range live {
 			for _, s := range l.On {
 				if i, ok := index[s.Node]; ok && match(l) {
-					out[i].Claim(a.jobs[l.Job].Shape, s.GPUs, len(l.On), sign)
+					out[i].Claim(a.jobs[l.Job].Shape, s.GPUs, len(l.On), sign, s.Slots)
 				}
 			}
 		}

@@ -143,16 +143,19 @@ func (a *Arbiter) keepNodes(nodes []cluster.Node) {
 			}
 		}
 	}
-	a.total, a.biggest = 0, 0
+	a.total, a.biggest, a.slot = 0, 0, 0
 	var slices float64 // in whole GPUs
 	for i := range nodes {
 		k := i
 		if !same {
 			k = a.node[nodes[i].Name]
 		}
-		gpus := append(a.nodes[k].GPUs[:0], nodes[i].GPUs...)
+		gpus, slots := append(a.nodes[k].GPUs[:0], nodes[i].GPUs...), append(a.nodes[k].Slots[:0], nodes[i].Slots...)
 		a.nodes[k] = nodes[i]
-		a.nodes[k].GPUs = gpus
+		a.nodes[k].GPUs, a.nodes[k].Slots = gpus, slots
+		for _, s := range slots {
+			a.slot = max(a.slot, s.Total)
+		}
 	}
 	for i := range a.nodes {
 		n, whole := &a.nodes[i], 0
@@ -269,7 +272,7 @@ func (a *Arbiter) count(j *Job) {
 		if d := until.Sub(from); d > 0 {
 			level := cluster.SpanOf(j.On, a.rack)
 			least := j.Shape.Count()
-			j.Attained += time.Duration(float64(d) * fairness.Rate(j.Hint, least, max(j.Lease.gpus(), least), level) * a.times(j, j.On) / float64(max(least, 1)))
+			j.Attained += time.Duration(float64(d) * j.pace(max(j.Lease.gpus(), least), level) * a.times(j, j.On) / float64(max(least, 1)))
 		}
 	}
 	j.counted = a.now

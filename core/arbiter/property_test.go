@@ -32,21 +32,27 @@ func TestPromisesHold(t *testing.T) {
 		types := rapid.SampledFrom([][]string{{"", "", ""}, {"a100", "v100", "v100"}, {"h100", "a100", "v100"}, {"a100", "v100", "a100_1g.5gb"}}).Draw(t, "types")
 		for i, n := range w.nodes {
 			n.GPUs[0].Type = types[i]
+			if rapid.Bool().Draw(t, "slots") {
+				n.Slots = []cluster.GPUs{{Total: 2}, {Total: 2}}
+			}
 		}
 		hosts := []string{"slurm"}
 		if rapid.Bool().Draw(t, "pool") {
 			hosts = append(hosts, "yarn")
 			for _, n := range w.nodes {
-				n.Shared = rapid.Bool().Draw(t, "shared")
+				if n.Shared = rapid.Bool().Draw(t, "shared"); n.Shared {
+					n.Slots = nil
+				}
 			}
 		}
 		for i := range rapid.IntRange(1, 12).Draw(t, "jobs") {
 			j := simJob{takes: time.Duration(rapid.IntRange(1, 40).Draw(t, "minutes")) * time.Minute}
 			j.ID, j.User, j.Limit, j.Requeueable = fmt.Sprint(i), rapid.SampledFrom([]string{"alice", "bob"}).Draw(t, "user"), 2*time.Hour, true
-			j.Shape = rapid.SampledFrom([]cluster.Shape{{GPUs: 1}, {GPUs: 3}, {GPUsPerNode: 4}, {NodesMin: 2, GPUsPerNode: 2}, {NodesMin: 2, GPUsPerNode: 4}, {GPUs: 6, NodesMax: 3}}).Draw(t, "shape")
+			j.Shape = rapid.SampledFrom([]cluster.Shape{{GPUs: 1}, {GPUs: 2}, {GPUs: 3}, {GPUsPerNode: 4}, {NodesMin: 2, GPUsPerNode: 2}, {NodesMin: 2, GPUsPerNode: 4}, {GPUs: 6, NodesMax: 3}}).Draw(t, "shape")
 			j.Host = rapid.SampledFrom(hosts).Draw(t, "host")
 			j.Hint.Checkpoint = rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "checkpoint")
 			j.Hint.Speed = rapid.SampledFrom([][]cluster.TypeSpeed{nil, nil, {{Type: "a100", Speed: 1}, {Type: "v100", Speed: .5}}, {{Type: "h100", Speed: 1}, {Type: "a100", Speed: .6}, {Type: "v100", Speed: .3}}}).Draw(t, "speed")
+			j.Hint.Model = rapid.SampledFrom([]string{"", "vgg16"}).Draw(t, "model")
 			if rapid.IntRange(0, 3).Draw(t, "typed") == 0 {
 				j.Shape = cluster.Shape{GPUs: rapid.IntRange(1, 4).Draw(t, "gpus"), Type: types[rapid.IntRange(0, 2).Draw(t, "type")]}
 			}

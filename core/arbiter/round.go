@@ -145,7 +145,7 @@ func (j *Job) most() int {
 
 // widest is the job's speed then, in GPUs.
 func (j *Job) widest() float64 {
-	return j.rate(j.most(), cluster.Machine)
+	return j.rate(j.most(), cluster.Slot)
 }
 
 // heldRate is the rate of the app's leases, those in except left out.
@@ -242,6 +242,7 @@ func (a *Arbiter) promote() {
 	}
 	for _, l := range ready {
 		if l.State = Reserved; !waits[a.jobs[l.Job].Gang] {
+			a.place(l)
 			l.State, l.Granted, l.Deadline = Granted, a.now, a.now.Add(a.cfg.TakeUp)
 			a.changed.Leases = append(a.changed.Leases, l)
 		}
@@ -367,6 +368,7 @@ func (a *Arbiter) hold(expired map[*Lease]bool, sides map[string]string, awards 
 	m.record.Welfare, m.record.Bound, m.record.Exact = res.Welfare, res.Bound, res.Exact
 	m.record.Proof = res.Proof()
 	m.widen()
+	m.divideSlots()
 	return m
 }
 

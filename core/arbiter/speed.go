@@ -29,7 +29,16 @@ func (j *Job) Stated(d time.Duration) time.Duration {
 
 // rate is the job's speed on the mean GPU, in whole GPUs.
 func (j *Job) rate(gpus int, level cluster.Level) float64 {
-	return fairness.Rate(j.Hint, j.Shape.Count(), gpus, level) * cluster.Part(j.Shape.Type)
+	return j.pace(gpus, level) * cluster.Part(j.Shape.Type)
+}
+
+// pace is its speed in GPUs at its best place: within a slot if it fits one, else on
+// one machine. Who fits none, or whose host does not tell them apart, knows no slots.
+func (j *Job) pace(gpus int, level cluster.Level) float64 {
+	if !j.slotted {
+		return fairness.Rate(j.Hint, j.Shape.Count(), gpus, max(level, cluster.Machine))
+	}
+	return fairness.Rate(j.Hint, j.Shape.Count(), gpus, level) / fairness.Speed(j.Hint, cluster.Slot)
 }
 
 // hinted says whether the job is faster on some types than on others.
@@ -119,6 +128,7 @@ func (a *Arbiter) gauge(j *Job) {
 	}
 	j.mean, j.fastest = mean, fastest/mean
 	j.whole = a.wantsWhole(j)
+	j.slotted = a.slot > 0 && j.Shape.Count() <= a.slot && j.Shape.NodesMin <= 1
 }
 
 // times is how fast the job is on nodes, in mean GPUs each.

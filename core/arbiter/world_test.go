@@ -13,6 +13,7 @@ import (
 
 	"themis/core/auction"
 	"themis/core/cluster"
+	"themis/core/fairness"
 )
 
 // world is a host in miniature: it starts what is granted, ends what is done,
@@ -28,10 +29,11 @@ type world struct {
 	jobs     []*simJob
 	log      []string
 	fail     func(format string, args ...any)
-	deaf     bool           // the host starts nothing
-	renewals map[uint64]int // said so far, by lease
-	silent   string         // a host that is not heard
-	slow     bool           // a job's GPUs are free a tick before it has ended for good
+	deaf     bool            // the host starts nothing
+	renewals map[uint64]int  // said so far, by lease
+	silent   string          // a host that is not heard
+	loose    map[string]bool // nodes on which jobs were started whose grant said no slots
+	slow     bool            // a job's GPUs are free a tick before it has ended for good
 	decided  func(*Decision)
 }
 
@@ -44,7 +46,7 @@ type simJob struct {
 
 func newWorld(fail func(string, ...any)) *world {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	w := &world{cfg: Defaults(), begin: begin, now: begin, tick: 5 * time.Second, fail: fail, renewals: map[uint64]int{}}
+	w := &world{cfg: Defaults(), begin: begin, now: begin, tick: 5 * time.Second, fail: fail, renewals: map[uint64]int{}, loose: map[string]bool{}}
 	w.cfg.Settle, w.cfg.Restart = 0, time.Minute
 	return w
 }
@@ -140,6 +142,9 @@ func (w *world) speed(j *simJob) float64 {
 			slowest = v
 		}
 	}
+	if len(j.On) == 1 && len(w.node(j.On[0].Node).Slots) > 0 {
+		slowest *= fairness.Speed(j.Hint, j.On[0].Slots.Level()) / fairness.Speed(j.Hint, cluster.Slot)
+	}
 	return slowest
 }
 
@@ -150,7 +155,7 @@ func (w *world) observe() Decision {
 	snap := &cluster.Snapshot{Host: "test"}
 	for _, n := range w.nodes {
 		c := *n
-		c.GPUs = slices.Clone(n.GPUs)
+		c.GPUs, c.Slots = slices.Clone(n.GPUs), slices.Clone(n.Slots)
 		for _, j := range w.jobs {
 			if n.Shared && slices.ContainsFunc(j.On, func(s cluster.Share) bool { return s.Node == n.Name }) && (j.State == cluster.Running || j.State == cluster.Completing) {
 				c.Holder = j.Host
@@ -183,6 +188,10 @@ func (w *world) tell(d *Decision) {
 		where := make([]string, len(l.On))
 		for i, s := range l.On {
 			where[i] = fmt.Sprintf("%s:%d", s.Node, s.GPUs)
+			if s.Slots != (cluster.InSlots{}) { // n1:3(2+1)
+				n := w.node(s.Node)
+				where[i] += "(" + strings.Trim(strings.ReplaceAll(fmt.Sprint(s.Slots[:len(n.Slots)]), " ", "+"), "[]") + ")"
+			}
 		}
 		on := strings.Join(where, ",")
 		switch l.State {
@@ -277,8 +286,38 @@ func (w *world) start(g Grant) {
 		return
 	}
 	l := w.arb.jobs[g.Job].Lease
-	for _, s := range l.On {
+	on := slices.Clone(l.On)
+	for i, s := range on {
 		n := w.node(s.Node)
+		said := cluster.InSlots{}
+		if len(g.Slots) > 0 {
+			said = g.Slots[i]
+		}
+		for k := range n.Slots {
+			if n.Slots[k].Used+int(said[k]) > n.Slots[k].Total {
+				if !w.loose[s.Node] {
+					w.fail("%s: job %s starts on slot %d of %s, which is full: %v\n%s", w.now, g.Job, k, s.Node, n.Slots, strings.Join(w.log[max(0, len(w.log)-25):], "\n"))
+				}
+				said = cluster.InSlots{}
+				break
+			}
+		}
+		if said == (cluster.InSlots{}) { // the host chooses, and others may find their slots taken
+			w.loose[s.Node] = true
+		}
+		on[i].Slots = said
+		left := s.GPUs
+		for k := range n.Slots {
+			in := &on[i].Slots[k]
+			if said == (cluster.InSlots{}) {
+				*in = uint8(min(left, n.Slots[k].Total-n.Slots[k].Used))
+			}
+			left -= int(*in)
+			n.Slots[k].Used += int(*in)
+		}
+		if len(n.Slots) > 0 && left != 0 {
+			w.fail("%s: %d GPUs of job %s are in no slot of %s: %v", w.now, left, g.Job, s.Node, on[i].Slots)
+		}
 		if n.GPUs[0].Used += s.GPUs; n.GPUs[0].Used > n.GPUs[0].Total {
 			w.fail("%s: job %s starts on %s, which is full", w.now, g.Job, s.Node)
 		}
@@ -289,7 +328,7 @@ func (w *world) start(g Grant) {
 			}
 		}
 	}
-	j.State, j.Start, j.On = cluster.Running, w.now, slices.Clone(l.On)
+	j.State, j.Start, j.On = cluster.Running, w.now, on
 }
 
 func (w *world) leave(j *simJob) {
@@ -297,6 +336,9 @@ func (w *world) leave(j *simJob) {
 		n := w.node(s.Node)
 		n.GPUs[0].Used -= s.GPUs
 		n.CPUsUsed -= s.GPUs
+		for k := range n.Slots {
+			n.Slots[k].Used -= int(s.Slots[k])
+		}
 	}
 }
 
@@ -339,7 +381,11 @@ func (w *world) command(d *datadriven.TestData) string {
 		for range num("n", 1) {
 			w.addNode(fmt.Sprintf("n%d", len(w.nodes)+1), arg("rack", ""), num("gpus", 8))
 			w.nodes[len(w.nodes)-1].Shared = arg("of", "") == "both"
-			w.nodes[len(w.nodes)-1].GPUs[0].Type = arg("type", "")
+			n := w.nodes[len(w.nodes)-1]
+			n.GPUs[0].Type = arg("type", "")
+			for k := num("slots", 0); k > 0; k-- {
+				n.Slots = append(n.Slots, cluster.GPUs{Total: n.GPUs[0].Total / num("slots", 1)})
+			}
 		}
 	case "submit":
 		for i := range num("times", 1) {

@@ -77,14 +77,14 @@ func (s *search) cheapest(i int, sp *spec, each, nodes int) []share {
 		var on []share
 		var cost float64
 		for _, n := range from[:nodes] {
-			on = append(on, share{n.id, each})
+			on = append(on, share{node: n.id, gpus: each})
 			cost += n.cost
 		}
 		return on, cost
 	}
 	if nodes == 1 {
 		best := slices.MinFunc(all, byCost)
-		return []share{{best.id, each}}
+		return []share{{node: best.id, gpus: each}}
 	}
 	var best []share
 	least := math.Inf(1)

@@ -186,7 +186,7 @@ func (e *explorer) choose(sp *spec, n int, from int32, on []share, avoid []int32
 		}
 		for g := sizes[1]; g >= max(sizes[0], 1); g -= unit {
 			if e.visits--; e.visits > 0 && s.holds(sp, c, g, n) {
-				e.choose(sp, n, c+1, append(on[:len(on):len(on)], share{c, g}), avoid, yield)
+				e.choose(sp, n, c+1, append(on[:len(on):len(on)], share{node: c, gpus: g}), avoid, yield)
 			}
 		}
 	}
@@ -206,7 +206,7 @@ func (e *explorer) twin(sp *spec, from, c int32, on []share, avoid []int32) bool
 		if slices.Contains(avoid, b) || slices.ContainsFunc(on, func(h share) bool { return h.node == b }) {
 			continue
 		}
-		if x.kind == y.kind && x.free == y.free && s.free[b] == s.free[c] && x.cpus == y.cpus && x.mem == y.mem && x.real == y.real && x.idle == y.idle && (x.jobs > 0) == (y.jobs > 0) && e.same(b, c) {
+		if x.kind == y.kind && x.free == y.free && x.room == y.room && s.free[b] == s.free[c] && x.cpus == y.cpus && x.mem == y.mem && x.real == y.real && x.idle == y.idle && (x.jobs > 0) == (y.jobs > 0) && e.same(b, c) {
 			return true
 		}
 	}

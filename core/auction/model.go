@@ -263,20 +263,24 @@ func (m *model) rates(g *Gang, kind int) (wide, best float64) {
 	if len(m.space.racks) == 0 {
 		level = cluster.Cluster
 	}
+	one := cluster.Machine // the best of one
+	if gpus <= m.space.slot {
+		one = cluster.Slot
+	}
 	switch {
 	case len(g.Held) > 0:
 		r := g.rate(gpus, m.space.level(m.space.shares(g.Held)))
 		return r, r
 	case k.Split && k.Levels:
-		return g.rate(gpus, level), g.rate(gpus, cluster.Machine)
+		return g.rate(gpus, level), g.rate(gpus, one)
 	case k.Split:
 		best = g.rate(gpus, level)
 		if k.Nodes == 1 {
-			best = g.rate(gpus, cluster.Machine)
+			best = g.rate(gpus, one)
 		}
 		return best, best
 	case k.Nodes == 1:
-		best = g.rate(gpus, cluster.Machine)
+		best = g.rate(gpus, one)
 		return best, best
 	}
 	return g.rate(gpus, cluster.Cluster), g.rate(gpus, level)
@@ -285,7 +289,7 @@ func (m *model) rates(g *Gang, kind int) (wide, best float64) {
 func (s *Space) shares(on []cluster.Share) []share {
 	out := make([]share, len(on))
 	for i, sh := range on {
-		out[i] = share{s.index[sh.Node], sh.GPUs}
+		out[i] = share{s.index[sh.Node], sh.GPUs, sh.Slots}
 	}
 	return out
 }

@@ -101,8 +101,10 @@ func (p *packing) move(r ref, on []share, nodes int) {
 	d := p.m.bidders[r.bidder]
 	sp := spot{holds: make([]hold, len(on))}
 	gang := &d.specs[r.gang]
+	on = slices.Clone(on)
 	for i, sh := range on {
 		sp.holds[i] = p.s.take(gang, sh, nodes)
+		on[i] = sp.holds[i].share
 		p.who[sh.node] = append(p.who[sh.node], r)
 	}
 	sp.rate = gang.g.rate(gang.counted(sum(on)), p.s.level(on)) * gang.times(gang.set(on))

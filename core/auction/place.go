@@ -35,8 +35,10 @@ func (s *Space) PlaceAll(gangs []Gang) []Placement {
 			}
 			return nil
 		}
-		for _, sh := range on {
+		on = slices.Clone(on)
+		for k, sh := range on {
 			taken = append(taken, s.take(sp, sh, len(on)))
+			on[k] = taken[len(taken)-1].share
 			if g := sp.g.Group; g != "" {
 				apart[g] = append(apart[g], sh.node)
 			}
@@ -72,7 +74,7 @@ func (s *Space) Widen(g *Gang, have Placement) Placement {
 	sp := s.read(g)
 	old := make([]share, len(have.On))
 	for i, sh := range have.On {
-		old[i] = share{s.index[sh.Node], sh.GPUs}
+		old[i] = share{s.index[sh.Node], sh.GPUs, sh.Slots}
 	}
 	avoid := make([]int32, len(old))
 	for i, sh := range old {
@@ -85,9 +87,9 @@ func (s *Space) Widen(g *Gang, have Placement) Placement {
 	for n := g.Shape.NodesMax; n > len(old); n-- {
 		if on := s.tightest(&sp, n-len(old), avoid); on != nil {
 			for _, sh := range on {
-				s.take(&sp, sh, n)
+				h := s.take(&sp, sh, n)
+				more = append(more, h.share)
 			}
-			more = append(more, on...)
 			break
 		}
 	}
@@ -98,7 +100,7 @@ func (s *Space) placement(sp *spec, on []share) Placement {
 	p := Placement{Gang: sp.g.ID, On: make([]cluster.Share, len(on)), Level: s.level(on)}
 	var gpus int
 	for i, sh := range on {
-		p.On[i] = cluster.Share{Node: s.names[sh.node], GPUs: sh.gpus}
+		p.On[i] = cluster.Share{Node: s.names[sh.node], GPUs: sh.gpus, Slots: sh.in}
 		gpus += sh.gpus
 	}
 	p.Rate = sp.g.rate(sp.counted(gpus), p.Level) * sp.times(sp.set(on))
@@ -116,8 +118,11 @@ func (sp *spec) counted(gpus int) int {
 
 // level is how far apart the shares are.
 func (s *Space) level(on []share) cluster.Level {
-	if len(on) <= 1 {
+	switch len(on) {
+	case 0:
 		return cluster.Machine
+	case 1:
+		return on[0].in.Level()
 	}
 	first := s.cells[on[0].node].rack
 	for _, sh := range on[1:] {
@@ -193,7 +198,8 @@ func (s *Space) tightest(sp *spec, n int, avoid []int32) []share {
 }
 
 // fullest is the one node that the gang fits best: with the fewest GPUs that
-// would have to be taken from a running job, then with the fewest others that
+// would have to be taken from a running job, then with a slot for it, if it is
+// faster so, then with the fewest others that
 // are of no more use once their CPUs or memory are gone, then with the fewest
 // free, the fewest CPUs and the least memory.
 func (s *Space) fullest(sp *spec, avoid []int32) []share {
@@ -202,14 +208,14 @@ func (s *Space) fullest(sp *spec, avoid []int32) []share {
 		want = int32(sp.sh.GPUs)
 	}
 	w := sp.need(int(want), 1)
-	best, least := int32(-1), fit{math.MaxInt32, math.MaxInt32, math.MaxInt32}
+	best, least := int32(-1), fit{math.MaxInt32, math.MaxInt32, math.MaxInt32, math.MaxInt32}
 	for n := range s.free {
 		f := s.free[n]
-		if f < want || f > least.free && least.lacks == 0 && least.strands == 0 {
+		if f < want || f > least.free && least.lacks == 0 && least.far == 0 && least.strands == 0 {
 			continue
 		}
 		c := &s.cells[n]
-		now := fit{max(want-int32(c.real), 0), s.strands(c, f, &w), f}
+		now := fit{max(want-int32(c.real), 0), sp.far(c, int(want)), s.strands(c, f, &w), f}
 		switch now.compare(least) {
 		case +1:
 			continue
@@ -226,7 +232,7 @@ func (s *Space) fullest(sp *spec, avoid []int32) []share {
 	if best < 0 {
 		return nil
 	}
-	return []share{{best, int(want)}}
+	return []share{{node: best, gpus: int(want)}}
 }
 
 // snug says whether a node holds one more such gang at no cost to others.
@@ -234,14 +240,14 @@ func (s *Space) snug(sp *spec, sh share) bool {
 	w := sp.need(sh.gpus, 1)
 	c := &s.cells[sh.node]
 	return len(sp.held)+len(sp.required) == 0 && (sp.scope == nil || sp.scope[sh.node]) && c.real >= sh.gpus &&
-		s.holds(sp, sh.node, sh.gpus, 1) && s.strands(c, s.free[sh.node], &w) == 0
+		s.holds(sp, sh.node, sh.gpus, 1) && sp.far(c, sh.gpus) == 0 && s.strands(c, s.free[sh.node], &w) == 0
 }
 
 // fit is how well a gang fits a node; less is better.
-type fit struct{ lacks, strands, free int32 }
+type fit struct{ lacks, far, strands, free int32 }
 
 func (x fit) compare(y fit) int {
-	return cmp.Or(cmp.Compare(x.lacks, y.lacks), cmp.Compare(x.strands, y.strands), cmp.Compare(x.free, y.free))
+	return cmp.Or(cmp.Compare(x.lacks, y.lacks), cmp.Compare(x.far, y.far), cmp.Compare(x.strands, y.strands), cmp.Compare(x.free, y.free))
 }
 
 // strands counts the GPUs of a node that nobody in the round could use any more
@@ -269,13 +275,13 @@ func (s *Space) candidates(sp *spec, n int, from, to int32, avoid []int32) []sha
 		}
 		if per := sp.sh.GPUsPerNode; per > 0 {
 			if s.holds(sp, i, per, n) {
-				out = append(out, share{i, per})
+				out = append(out, share{node: i, gpus: per})
 			}
 			continue
 		}
 		// Leave something for each other node.
 		if got := s.most(sp, i, sp.sh.GPUs-(n-1)*sp.sh.Split(), n); got > 0 {
-			out = append(out, share{i, got})
+			out = append(out, share{node: i, gpus: got})
 		}
 	}
 	return out
@@ -337,7 +343,7 @@ func split(on []share, total, unit int) []share {
 		if take <= 0 {
 			return nil
 		}
-		out = append(out, share{c.node, take})
+		out = append(out, share{node: c.node, gpus: take})
 		total -= take
 	}
 	if total > 0 {
@@ -373,10 +379,10 @@ func choosy(g *Gang) int {
 	return n
 }
 
-// spread is what a gang loses by leaving one machine, or its fastest nodes.
+// spread is what a gang loses by leaving one slot and one machine, or its fastest nodes.
 func spread(g *Gang) float64 {
 	n := g.Shape.Count()
-	loss := g.rate(n, cluster.Machine) - g.rate(n, cluster.Rack)
+	loss := g.rate(n, cluster.Slot) - g.rate(n, cluster.Rack)
 	if len(g.Faster) > 0 {
 		loss += (g.Faster[0].Times - 1) * g.rate(n, cluster.Machine)
 	}

@@ -4,6 +4,7 @@ package auction
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -17,15 +18,19 @@ type Node struct {
 	GPUs   []cluster.GPUs // Total is what is free; at most mostTypes types count
 	CPUs   int            // free; -1: not a resource here
 	MemMiB int64          // free; -1: not a resource here
+	Slots  []int          // free GPUs by slot, if these are told apart
 	Idle   bool           // no job is on it
 	Real   int            // of the free GPUs, those no running job still holds
 }
 
 // Claim takes (sign -1) GPUs of a lease that has not started out of the offer,
 // or puts (sign +1) those of a running job on offer, with the CPUs and memory
-// that the shape needs beside them.
-func (n *Node) Claim(sh cluster.Shape, gpus, nodes, sign int) {
+// that the shape needs beside them; in are the GPUs by slot.
+func (n *Node) Claim(sh cluster.Shape, gpus, nodes, sign int, in cluster.InSlots) {
 	left := gpus
+	for k := range n.Slots {
+		n.Slots[k] = max(n.Slots[k]+sign*int(in[k]), 0)
+	}
 	for k := range n.GPUs {
 		t := &n.GPUs[k]
 		if left == 0 || sh.Type != "" && t.Type != sh.Type {
@@ -132,7 +137,9 @@ type cell struct {
 	idle  bool // before the round
 	jobs  int  // placed in the round
 	real  int
-	rack  int32 // -1: unknown
+	rack  int32           // -1: unknown
+	slots int             // told apart
+	room  cluster.InSlots // free, by slot
 }
 
 // Space is the free room of a round; gangs are placed into it one by one. Its
@@ -147,6 +154,7 @@ type Space struct {
 	types     []string
 	scopes    map[*Scope][]bool
 	lean      lean // of the round that is solved; zero: unknown
+	slot      int  // most GPUs of any slot
 }
 
 // NewSpace takes the nodes on offer. Their order does not matter; of nodes with
@@ -170,6 +178,13 @@ func NewSpace(nodes []Node) *Space {
 			}
 			c.kind[c.types], c.free[c.types] = id, have
 			c.types++
+		}
+		if len(n.Slots) <= cluster.SlotsMost {
+			c.slots = len(n.Slots)
+			for k, free := range n.Slots {
+				c.room[k] = uint8(min(max(free, 0), math.MaxUint8))
+				s.slot = max(s.slot, int(c.room[k]))
+			}
 		}
 		if n.Rack != "" {
 			if len(s.racks) == 0 || s.rackNames[len(s.racks)-1] != n.Rack {
@@ -203,6 +218,9 @@ func signature(n *Node) string {
 	put(int64(n.CPUs) + 1)
 	put(n.MemMiB + 1)
 	put(int64(n.Real))
+	for _, free := range n.Slots {
+		put(int64(free))
+	}
 	return string(b)
 }
 
@@ -290,6 +308,7 @@ type spec struct {
 	spills   bool // its CPUs, stated in all, may need more nodes than it asks for
 	never    bool // it names a node or type that is not on offer
 	kind     int  // in the model that reads it
+	slotted  bool // it is faster in one slot
 	faster   []faster
 }
 
@@ -302,10 +321,12 @@ func (sp *spec) need(gpus, nodes int) Need {
 	return needs(sp.sh, gpus, nodes)
 }
 
-// share is a part of a placement: GPUs of one node.
+// share is a part of a placement: GPUs of one node, from which slots is said once
+// it is taken.
 type share struct {
 	node int32
 	gpus int
+	in   cluster.InSlots
 }
 
 func (s *Space) read(g *Gang) spec {
@@ -325,9 +346,11 @@ func (s *Space) read(g *Gang) spec {
 	}
 	for _, h := range g.Held {
 		i, ok := s.index[h.Node]
-		sp.held = append(sp.held, share{i, h.GPUs})
+		sp.held = append(sp.held, share{i, h.GPUs, h.Slots})
 		sp.never = sp.never || !ok
 	}
+	n := g.Shape.Count()
+	sp.slotted = n <= s.slot && g.rate(n, cluster.Slot) > g.rate(n, cluster.Machine)
 	sp.faster = s.faster(&sp)
 	s.mold(&sp)
 	return sp
@@ -451,6 +474,7 @@ type hold struct {
 	mem  int64
 	real int
 	typ  int16
+	room cluster.InSlots // of its slots: less than the share's if a running job has others
 }
 
 // take removes a share from the space. Which type a gang without a type gets
@@ -465,6 +489,9 @@ func (s *Space) take(sp *spec, sh share, nodes int) hold {
 	}
 	if len(sp.held) == 0 { // what a running job keeps is not really free
 		h.real = min(c.real, sh.gpus)
+	}
+	if c.slots > 0 {
+		s.pick(sp, c, &h)
 	}
 	s.again(&h)
 	return h
@@ -487,6 +514,9 @@ func (s *Space) apply(h *hold, sign int) {
 	}
 	if c.mem >= 0 {
 		c.mem += int64(sign) * h.mem
+	}
+	for k, n := range h.room {
+		c.room[k] += uint8(sign) * n
 	}
 	c.real += sign * h.real
 	c.jobs -= sign

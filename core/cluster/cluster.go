@@ -49,6 +49,7 @@ type Node struct {
 	MemMiB    int64 // 0: memory is not a resource here
 	MemUsed   int64 // MiB
 	GPUs      []GPUs
+	Slots     []GPUs // the same GPUs by slot, if the host tells them apart; no types
 	Exclusive bool   // one job holds the whole node
 	Shared    bool   // two hosts have it: all of its GPUs are for one of them at a time
 	Holder    string // of a shared node, the host that has GPUs of it in use; "" if none
@@ -149,8 +150,62 @@ func (s Shape) Count() int {
 
 // Share is a part of a placement: GPUs on one node.
 type Share struct {
-	Node string `json:"node"`
-	GPUs int    `json:"gpus"`
+	Node  string  `json:"node"`
+	GPUs  int     `json:"gpus"`
+	Slots InSlots `json:"slots,omitzero"`
+}
+
+// SlotsMost is how many slots of a node are told apart; of a node with more, none.
+const SlotsMost = 8
+
+// InSlots counts a share's GPUs by slot, in the order of Node.Slots; zero: not known.
+type InSlots [SlotsMost]uint8
+
+// Has says whether so many are free in each slot, of those that are.
+func (free InSlots) Has(in InSlots) bool {
+	for k, n := range in {
+		if n > free[k] {
+			return false
+		}
+	}
+	return true
+}
+
+// Pick chooses from the free GPUs of each slot: from the one with the fewest that has
+// enough, else from the fullest ones first. Zero if there are not so many.
+func (free InSlots) Pick(gpus int) (in InSlots) {
+	best := -1
+	for k, n := range free {
+		if int(n) >= gpus && (best < 0 || n < free[best]) {
+			best = k
+		}
+	}
+	for gpus > 0 {
+		if best < 0 {
+			best = slices.Index(free[:], slices.Max(free[:]))
+		}
+		n := min(gpus, int(free[best]))
+		if n == 0 {
+			return InSlots{}
+		}
+		in[best], free[best] = in[best]+uint8(n), free[best]-uint8(n)
+		gpus, best = gpus-n, -1
+	}
+	return in
+}
+
+// Level is Slot if all are in one.
+func (in InSlots) Level() Level {
+	slots := 0
+	for _, n := range in {
+		if n > 0 {
+			slots++
+		}
+	}
+	if slots == 1 {
+		return Slot
+	}
+	return Machine
 }
 
 // Hint is what a job's user declared. Zero values mean "not declared".
@@ -237,10 +292,13 @@ type Snapshot struct {
 }
 
 // SpanOf is the level of a placement on the given nodes; rack tells a node's
-// leaf switch. Slots inside a machine are not told apart here.
+// leaf switch.
 func SpanOf(on []Share, rack func(node string) string) Level {
-	if len(on) <= 1 {
+	switch len(on) {
+	case 0:
 		return Machine
+	case 1:
+		return on[0].Slots.Level()
 	}
 	first := rack(on[0].Node)
 	for _, s := range on[1:] {

@@ -53,7 +53,7 @@ func readList(root fs.FS, path string) []int {
 	if err != nil {
 		return nil
 	}
-	list, _ := parseRanges(strings.TrimSpace(string(text)))
+	list, _ := ParseRanges(strings.TrimSpace(string(text)))
 	return list
 }
 
@@ -115,8 +115,8 @@ func Ranges(list []int) string {
 // rangeMost bounds what a range in a file may name.
 const rangeMost = 1 << 16
 
-// parseRanges reads what Ranges writes.
-func parseRanges(text string) (out []int, err error) {
+// ParseRanges reads what Ranges writes.
+func ParseRanges(text string) (out []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, is := strings.Cut(strings.TrimSpace(part), "-")
 		if !is {

@@ -170,7 +170,7 @@ func (f *GresFile) add(keys map[string]string, node string) error {
 	l := GresLine{Type: keys["type"]}
 	var err error
 	if c := keys["cores"]; c != "" {
-		if l.Cores, err = parseRanges(c); err != nil {
+		if l.Cores, err = ParseRanges(c); err != nil {
 			return fmt.Errorf("Cores: %w", err)
 		}
 	}
@@ -223,7 +223,7 @@ func expand(list string) (out []string, err error) {
 			return nil, fmt.Errorf("%q: one range in brackets is read", part)
 		}
 		for r := range strings.SplitSeq(ranges, ",") {
-			numbers, err := parseRanges(r)
+			numbers, err := ParseRanges(r)
 			if err != nil {
 				return nil, err
 			}

@@ -266,7 +266,7 @@ func DevicesOf(detail, node string) (out []int, err error) {
 			continue
 		}
 		for _, gpus := range devices.FindAllStringSubmatch(line[2], -1) {
-			numbers, err := parseRanges(gpus[1])
+			numbers, err := ParseRanges(gpus[1])
 			if err != nil {
 				return nil, err
 			}

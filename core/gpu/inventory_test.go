@@ -166,7 +166,7 @@ func (v *inventory) line(f []string) error {
 		}
 		return nil
 	}
-	which, err := parseRanges(f[0])
+	which, err := ParseRanges(f[0])
 	if err != nil || len(f) < 3 {
 		return fmt.Errorf("not understood")
 	}
@@ -236,7 +236,7 @@ func (v *inventory) set(i int, key string, value []string) error {
 	case "node":
 		m.GetMemoryAffinityFunc = func(int, nvml.AffinityScope) ([]uint, nvml.Return) { return bitset([]int{n}), nvml.SUCCESS }
 	case "cpus":
-		set, err := parseRanges(text)
+		set, err := ParseRanges(text)
 		if err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (v *inventory) set(i int, key string, value []string) error {
 	case "nvlink":
 		return v.nvlink(i, value[0], value[1])
 	case "level":
-		peers, err := parseRanges(value[0])
+		peers, err := ParseRanges(value[0])
 		for _, j := range peers {
 			v.levels[[2]int{i, j}], v.levels[[2]int{j, i}] = nvml.GpuTopologyLevel(number(value[1])), nvml.GpuTopologyLevel(number(value[1]))
 		}
@@ -294,7 +294,7 @@ func (v *inventory) set(i int, key string, value []string) error {
 }
 
 func (v *inventory) nvlink(i int, list, peer string) error {
-	numbers, err := parseRanges(list)
+	numbers, err := ParseRanges(list)
 	if v.links[i] == nil {
 		v.links[i] = map[int]string{}
 	}

@@ -23,6 +23,11 @@ func snapshotOf(in *pb.Snapshot) *cluster.Snapshot {
 		for _, g := range n.Gpus {
 			node.GPUs = append(node.GPUs, cluster.GPUs{Type: g.Type, Total: int(g.Total), Used: int(min(g.Used, g.Total))})
 		}
+		if len(n.Slots) <= cluster.SlotsMost {
+			for _, s := range n.Slots {
+				node.Slots = append(node.Slots, cluster.GPUs{Total: int(s.Total), Used: int(min(s.Used, s.Total))})
+			}
+		}
 		out.Nodes = append(out.Nodes, node)
 	}
 	for _, j := range in.Jobs {
@@ -62,10 +67,22 @@ func jobOf(host string, j *pb.Job, nodes []*pb.Node) cluster.Job {
 	}
 	for _, s := range j.On {
 		if int(s.Node) < len(nodes) {
-			out.On = append(out.On, cluster.Share{Node: nodes[s.Node].Name, GPUs: int(s.Gpus)})
+			out.On = append(out.On, cluster.Share{Node: nodes[s.Node].Name, GPUs: int(s.Gpus), Slots: slotsOf(s, nodes[s.Node])})
 		}
 	}
 	return out
+}
+
+// slotsOf are a share's GPUs by slot, if they are told and add up.
+func slotsOf(s *pb.Share, n *pb.Node) (in cluster.InSlots) {
+	sum := 0
+	for _, gpus := range s.Slots {
+		sum += int(gpus)
+	}
+	if len(s.Slots) == len(n.Slots) && len(n.Slots) <= cluster.SlotsMost && sum == int(s.Gpus) {
+		copy(in[:], s.Slots)
+	}
+	return in
 }
 
 const (
@@ -126,6 +143,9 @@ func directivesOf(d *arbiter.Decision, c *Config) *pb.Directives {
 		grant := &pb.Grant{Lease: g.Lease, Job: g.Job, Order: uint32(g.Order), Anywhere: g.Anywhere, Nodes: g.Nodes}
 		for _, n := range g.GPUs {
 			grant.Gpus = append(grant.Gpus, uint32(n))
+		}
+		for _, in := range g.Slots {
+			grant.Slots = append(grant.Slots, in[:]...)
 		}
 		out.Grants = append(out.Grants, grant)
 	}

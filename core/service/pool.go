@@ -209,7 +209,7 @@ func together(of []member) cluster.Node {
 			n.MemMiB, n.MemUsed = max(n.MemMiB, m.MemMiB), n.MemUsed+m.MemUsed
 			n.Exclusive = n.Exclusive || m.Exclusive
 			n.Rack = cmp.Or(n.Rack, m.Rack)
-			n.Shared = true
+			n.Shared, n.Slots = true, nil // each numbers the GPUs by itself
 		}
 	}
 	if slices.ContainsFunc(of, func(m member) bool { return m.silent }) {
@@ -283,7 +283,7 @@ func (p *pool) own(h *host, d *pb.Directives) *pb.Directives {
 				nodes = append(nodes, own)
 			}
 		}
-		out.Grants = append(out.Grants, &pb.Grant{Lease: g.Lease, Job: g.Job, Order: g.Order, Anywhere: g.Anywhere, Nodes: nodes, Gpus: g.Gpus})
+		out.Grants = append(out.Grants, &pb.Grant{Lease: g.Lease, Job: g.Job, Order: g.Order, Anywhere: g.Anywhere, Nodes: nodes, Gpus: g.Gpus, Slots: g.Slots})
 	}
 	for _, r := range d.Reclaims {
 		if mine[r.Job] {

@@ -339,6 +339,11 @@ func shares(on []cluster.Share) []bridge.Share {
 	out := make([]bridge.Share, len(on))
 	for i, s := range on {
 		out[i] = bridge.Share{Node: s.Node, GPUs: s.GPUs}
+		for k, n := range s.Slots {
+			if n > 0 {
+				out[i].Slots = append(append(out[i].Slots, make([]int, k-len(out[i].Slots))...), int(n))
+			}
+		}
 	}
 	return out
 }

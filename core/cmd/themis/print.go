@@ -69,6 +69,15 @@ func places(on []bridge.Share) string {
 	parts := make([]string, len(on))
 	for i, s := range on {
 		parts[i] = fmt.Sprintf("%s:%d", s.Node, s.GPUs)
+		var slots []string
+		for k, n := range s.Slots {
+			if n > 0 {
+				slots = append(slots, fmt.Sprint(k))
+			}
+		}
+		if len(slots) > 0 {
+			parts[i] += "(slot " + strings.Join(slots, "+") + ")"
+		}
 	}
 	return strings.Join(parts, ",")
 }

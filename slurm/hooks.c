@@ -138,7 +138,8 @@ extern bool hook_admit(job_record_t *job, bitstr_t *nodes, List *marks)
 	}
 	reason_clear(job);
 	table_narrow(key.id, task, nodes);
-	*marks = table_mark(key.id, task);
+	if (slots_choose(job))
+		*marks = table_mark(key.id, task);
 	return true;
 }
 

@@ -171,6 +171,8 @@ extern void slots_fill_node(struct arena *arena, const gres_node_state_t *gpus,
 /* Counts the job's GPUs on its host-th node by slot; out has THEMIS_SLOTS. */
 extern void slots_fill_share(const node_record_t *node, const job_record_t *job,
 			     uint32_t host, uint8_t *out);
+/* Does the core know how many GPUs the job gets on each node? */
+extern bool slots_choose(const job_record_t *job);
 /* Makes all free GPUs look taken but for those that the grant is for, until
  * slots_unmark(). NULL if it names no slots. Node write lock. */
 extern List slots_mark(const themis_grant *grant);

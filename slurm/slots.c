@@ -240,6 +240,25 @@ static bool _any(const uint8_t *wanted)
 	return false;
 }
 
+/* How many GPUs a job gets that asks by socket or task is known to cons_tres
+ * alone: it may be more than its lease is for. */
+static int _counts_itself(void *x, void *arg)
+{
+	gres_state_t *gres = x;
+	const gres_job_state_t *gpus = gres->gres_data;
+
+	(void) arg;
+	return !xstrcmp(gres->gres_name, "gpu") &&
+	       (gpus->gres_per_socket || gpus->gres_per_task ||
+		(gpus->ntasks_per_gres && (gpus->ntasks_per_gres != NO_VAL16)));
+}
+
+extern bool slots_choose(const job_record_t *job)
+{
+	return job->gres_list_req &&
+	       !list_find_first(job->gres_list_req, _counts_itself, NULL);
+}
+
 extern List slots_mark(const themis_grant *grant)
 {
 	List marks = NULL;

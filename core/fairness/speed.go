@@ -25,7 +25,7 @@ var models = map[string][]float64{
 var defaultSpeed = []float64{1, 1, .9, .85}
 
 // Speed is S of a job at a placement level: its speed as a fraction of that
-// within a slot, relative to one machine, since slots are not told apart.
+// within a slot, relative to one machine, since most hosts do not tell slots apart.
 func Speed(h cluster.Hint, level cluster.Level) float64 {
 	s := defaultSpeed
 	if m, ok := models[h.Model]; ok {

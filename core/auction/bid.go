@@ -219,6 +219,24 @@ func (d *bidder) addOption(rate, lost, tight float64, count int) {
 	d.rho, d.value, d.lost = append(d.rho, d.numbers[from:mid:mid]), append(d.value, d.numbers[mid:to:to]), append(d.lost, lost)
 }
 
+// least is the least value that the bidder may have of steps that it is served;
+// Inf if it never ends with any.
+func (d *bidder) least(m *model) float64 {
+	rate, least := d.bid.Base, math.Inf(1)
+	for k := range d.steps {
+		st := &d.steps[k]
+		for n, gi := range st.gangs {
+			if rate += m.slowest(&d.bid.Gangs[gi], st.add[n]); st.drop >= 0 {
+				rate -= m.slowest(&d.bid.Gangs[gi], st.drop)
+			}
+		}
+		if v := d.valueOf(d.rhoOf(rate, d.lost[k+1])); !math.IsInf(v, -1) {
+			least = min(least, v)
+		}
+	}
+	return least
+}
+
 // tight is by how many times the gain of a tight gang an option is faster.
 func (d *bidder) tight(r int) float64 {
 	if d.mixes == nil {

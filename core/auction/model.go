@@ -106,9 +106,13 @@ func (s *Space) offers() []Offer {
 }
 
 // ground gives rho = Inf a finite value: lower than any allocation could make
-// up for, so that first as many such apps as possible get something.
+// up for, so that first as many such apps as possible get something, be it in
+// the slowest places.
 func (m *model) ground() {
 	m.big = 1
+	never := slices.ContainsFunc(m.bidders, func(d *bidder) bool {
+		return slices.ContainsFunc(d.value, func(v []float64) bool { return slices.Contains(v, math.Inf(-1)) })
+	})
 	for _, d := range m.bidders {
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for _, v := range d.value {
@@ -117,6 +121,9 @@ func (m *model) ground() {
 					lo, hi = min(lo, x), max(hi, x)
 				}
 			}
+		}
+		if never {
+			lo = min(lo, d.least(m))
 		}
 		if hi >= lo {
 			m.big += max(hi, 0) - min(lo, 0)
@@ -284,6 +291,23 @@ func (m *model) rates(g *Gang, kind int) (wide, best float64) {
 		return best, best
 	}
 	return g.rate(gpus, cluster.Cluster), g.rate(gpus, level)
+}
+
+// slowest is a gang's speed in the worst place that a step may give it.
+func (m *model) slowest(g *Gang, kind int) float64 {
+	k := &m.kinds[kind]
+	if len(g.Held) > 0 {
+		rate, _ := m.rates(g, kind)
+		return rate
+	}
+	level := cluster.Cluster
+	if k.Nodes == 1 {
+		level = cluster.Machine
+	}
+	if k.Split {
+		return g.rate(k.Need.GPUs, level)
+	}
+	return g.rate(k.Need.GPUs*k.Nodes, level)
 }
 
 func (s *Space) shares(on []cluster.Share) []share {

@@ -67,6 +67,9 @@ func TestOnceWrong(t *testing.T) {
 			app(0, Gang{Shape: cluster.Shape{NodesMin: 1, NodesMax: 2, GPUsPerNode: 2, CPUs: 6}, Rate: speed(1, 1, 1, 1)})}, "a0:4"},
 		{"an exclusive job that stays beside others", with(plain(1, 4), func(_ int, n *Node) { n.Idle, n.Real = false, 3 }), []Bid{
 			app(0, Gang{Shape: one(1)}), app(1, Gang{Shape: exclusive, Held: []cluster.Share{{Node: "n0", GPUs: 1}}})}, "a1:1"},
+		{"who never ends without GPUs comes first also where it is slower than its bid", with(plain(2, 1), func(i int, n *Node) { n.CPUs = 1 - i }), []Bid{
+			{App: "a0", Order: 0, Gangs: []Gang{{ID: "0.0", Shape: one(1)}}, Rho: func(rate, _ float64) float64 { return 1.4 - rate*.15 }},
+			{App: "a1", Order: 1, Weight: 4, Gangs: []Gang{{ID: "1.0", Shape: cluster.Shape{NodesMin: 1, NodesMax: 2, GPUsPerNode: 1}, Rate: speed(1, 1, .5, .45), Faster: []Faster{{NewScope([]string{"n1"}), 2}}}}, Rho: func(rate, _ float64) float64 { return 2 / rate }}}, "a1:1"},
 		{"no nodes, but choices of them", nil, []Bid{app(0, Gang{Shape: one(1), Scope: NewScope(nil)}, Gang{Shape: one(2), Scope: NewScope([]string{"x"})})}, ""},
 		{"numbers out of range", plain(1, 2), []Bid{app(0, Gang{Shape: one(1<<32 + 1)}), app(1, Gang{Shape: cluster.Shape{GPUs: math.MaxInt}}),
 			app(2, Gang{Shape: cluster.Shape{NodesMin: math.MaxInt, GPUsPerNode: 1}}), app(3, Gang{Shape: cluster.Shape{NodesMin: 3, NodesMax: 2, GPUsPerNode: 1}}), app(4, Gang{Shape: one(2)})}, "a4:2"},

@@ -37,8 +37,8 @@ func Verify(p *Proof) (Verdict, error) {
 			return v, err
 		}
 	}
-	if g := p.ground(); math.Abs(g-p.Ground) > slackTolerance*(1+g) {
-		return v, fmt.Errorf("an infinite rho counts as %.9g, the round says %.9g", g, p.Ground)
+	if g := p.ground(); !(p.Ground >= g-slackTolerance*(1+g)) || math.IsInf(p.Ground, 1) {
+		return v, fmt.Errorf("an infinite rho counts as at least %.9g, the round says %.9g", g, p.Ground)
 	}
 	near := func(a, b float64) bool { return math.Abs(a-b) <= slackTolerance*(1+math.Abs(a)) }
 	switch {
@@ -260,8 +260,8 @@ func (b *ProofBid) mixes() [][]int {
 	return mixes(len(b.Faster), gangs)
 }
 
-// ground is what an infinite rho counts as: more than all bids together could
-// make up for.
+// ground is the least that an infinite rho may count as: more than all bids
+// together could make up for in their best places.
 func (p *Proof) ground() float64 {
 	sum := 1.0
 	for i := range p.Bids {

@@ -300,6 +300,7 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 			}
 		}
 	}
+	inSlots := a.leased(holds)
 	for i := range a.nodes {
 		n := &a.nodes[i]
 		if n.State != cluster.NodeUp {
@@ -324,7 +325,7 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 			o.Real += free
 		}
 		if len(n.Slots) > 0 {
-			room := a.room(n, true)
+			room := room(n, inSlots[n.Name], cluster.InSlots{})
 			for k := range n.Slots {
 				o.Slots = append(o.Slots, min(int(room[k]), o.Real))
 			}

@@ -297,18 +297,16 @@ func (a *Arbiter) heldBack(j *Job) bool {
 // its fair share would have lost them, too.
 func (a *Arbiter) restarted(j *Job, was *cluster.Job) {
 	had := j.Attained
-	defer func() {
-		if l := j.Lease; l != nil && l.State == Held {
-			if l.Warned = a.failure(l.On); l.Warned != "" {
-				j.Lost += had - j.Attained + a.cfg.Restart
-			}
-		}
-	}()
 	switch {
 	case j.Hint.Checkpoint == 0:
 		j.Attained = 0
 	case j.Lease == nil || j.Lease.State != Ending:
 		j.Attained = max(j.Attained-j.Hint.Checkpoint/2, 0)
+	}
+	if l := j.Lease; l != nil && l.State == Held {
+		if l.Warned = a.failure(l.On); l.Warned != "" {
+			j.Lost += had - j.Attained + a.cfg.Restart
+		}
 	}
 	j.since = a.now
 	j.fails, j.backoff, j.Note = 0, time.Time{}, ""

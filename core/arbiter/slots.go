@@ -35,41 +35,43 @@ func (m *market) divideSlots() {
 	}
 }
 
-// room counts the GPUs of each slot of the node that are under no lease; running
-// leaves out the leases that have not started.
-func (a *Arbiter) room(n *cluster.Node, running bool) (free cluster.InSlots) {
-	var held, granted [cluster.SlotsMost]int
+// leased counts by node and slot the GPUs under leases that match.
+func (a *Arbiter) leased(match func(*Lease) bool) map[string]cluster.InSlots {
+	out := map[string]cluster.InSlots{}
+	if a.slot == 0 {
+		return out
+	}
 	for _, l := range a.leases {
 		for _, s := range l.On {
-			if s.Node != n.Name {
-				continue
-			}
-			for k, gpus := range s.Slots {
-				switch l.State {
-				case Held, Ending:
-					held[k] += int(gpus)
-				case Granted:
-					granted[k] += int(gpus)
+			if in := out[s.Node]; s.Slots != (cluster.InSlots{}) && match(l) {
+				for k := range in {
+					in[k] += s.Slots[k]
 				}
+				out[s.Node] = in
 			}
 		}
 	}
+	return out
+}
+
+// room counts the GPUs of each slot that are free, or free but for those leased.
+func room(n *cluster.Node, held, granted cluster.InSlots) (free cluster.InSlots) {
 	for k, s := range n.Slots {
-		left := s.Total - max(s.Used, held[k])
-		if !running {
-			left -= granted[k]
-		}
-		free[k] = uint8(min(max(left, 0), math.MaxUint8))
+		free[k] = uint8(min(max(s.Total-max(s.Used, int(held[k]))-int(granted[k]), 0), math.MaxUint8))
 	}
 	return free
 }
 
+func holds(l *Lease) bool   { return l.State == Held || l.State == Ending }
+func granted(l *Lease) bool { return l.State == Granted }
+
 // place says which slots a lease gets that waited for its GPUs.
 func (a *Arbiter) place(l *Lease) {
+	held, promised := a.leased(holds), a.leased(granted)
 	for i := range l.On {
 		s := &l.On[i]
 		if n := a.nodeOf(s.Node); n != nil && len(n.Slots) > 0 {
-			if room := a.room(n, false); s.Slots == (cluster.InSlots{}) || !room.Has(s.Slots) {
+			if room := room(n, held[s.Node], promised[s.Node]); s.Slots == (cluster.InSlots{}) || !room.Has(s.Slots) {
 				s.Slots = room.Pick(s.GPUs)
 			}
 		}

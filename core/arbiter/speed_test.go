@@ -109,3 +109,19 @@ func TestSharesInWholeGPUs(t *testing.T) {
 		t.Errorf("%d GPUs, the largest node %d, the job's work %g GPU-seconds", a.gpus(), a.biggest, a.all[0].work)
 	}
 }
+
+// TestSlotsUnknown: on a node whose slots nobody tells apart a job is not taken for one
+// that straddles, though other nodes have slots.
+func TestSlotsUnknown(t *testing.T) {
+	w := newWorld(t.Fatalf)
+	w.addNode("n1", "", 8)
+	w.addNode("n2", "", 8)
+	w.nodes[1].Slots, w.nodes[1].State = []cluster.GPUs{{Total: 4}, {Total: 4}}, cluster.NodeDrain
+	j := simJob{takes: time.Hour}
+	j.ID, j.User, j.Limit, j.Shape, j.Hint.Model = "1", "alice", 4*time.Hour, cluster.Shape{NodesMax: 1, GPUsPerNode: 2}, "vgg16"
+	w.submit(j)
+	w.run(40 * time.Minute)
+	if got := w.arb.jobs["1"].Attained; (got - 40*time.Minute).Abs() > 15*time.Second {
+		t.Errorf("after 40m it has done %s", got)
+	}
+}

@@ -151,7 +151,7 @@ func (m *model) solve(visits int) (*prices, *packing, bool) {
 	}
 	exact := pr.bound-best.welfare <= tie*float64(1+len(m.bidders))
 	if !exact && len(m.bidders) <= exactApps && len(m.bidders) > 0 {
-		exact = m.explore(pr, best, visits) && m.space.slot == 0 // slots are not enumerated
+		exact = m.explore(pr, best, visits) && !m.space.divided // slots are not enumerated
 	}
 	return pr, best, exact
 }

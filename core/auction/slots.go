@@ -27,7 +27,7 @@ func (s *Space) pick(sp *spec, c *cell, h *hold) {
 
 // far is 1 if a gang that is faster in one slot of the node would get none.
 func (sp *spec) far(c *cell, gpus int) int32 {
-	if !sp.slotted || slices.ContainsFunc(c.room[:], func(free uint8) bool { return int(free) >= gpus }) {
+	if !sp.slotted || c.slots == 0 || slices.ContainsFunc(c.room[:], func(free uint8) bool { return int(free) >= gpus }) {
 		return 0
 	}
 	return 1
@@ -38,7 +38,7 @@ func (sp *spec) far(c *cell, gpus int) int32 {
 // in several. The space is that of the round before anything was placed. Gangs are in
 // the order of their placements, which are changed.
 func (s *Space) Settle(gangs []Gang, placed []Placement) {
-	if s.slot == 0 {
+	if !s.divided {
 		return
 	}
 	specs, order := make([]spec, len(gangs)), make([]int, len(gangs))

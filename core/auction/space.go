@@ -154,7 +154,8 @@ type Space struct {
 	types     []string
 	scopes    map[*Scope][]bool
 	lean      lean // of the round that is solved; zero: unknown
-	slot      int  // most GPUs of any slot
+	slot      int  // most GPUs of any slot; a node not told apart is one
+	divided   bool // some node has several
 }
 
 // NewSpace takes the nodes on offer. Their order does not matter; of nodes with
@@ -179,12 +180,14 @@ func NewSpace(nodes []Node) *Space {
 			c.kind[c.types], c.free[c.types] = id, have
 			c.types++
 		}
-		if len(n.Slots) <= cluster.SlotsMost {
-			c.slots = len(n.Slots)
+		if len(n.Slots) > 0 && len(n.Slots) <= cluster.SlotsMost {
+			c.slots, s.divided = len(n.Slots), true
 			for k, free := range n.Slots {
 				c.room[k] = uint8(min(max(free, 0), math.MaxUint8))
 				s.slot = max(s.slot, int(c.room[k]))
 			}
+		} else {
+			s.slot = max(s.slot, int(free))
 		}
 		if n.Rack != "" {
 			if len(s.racks) == 0 || s.rackNames[len(s.racks)-1] != n.Rack {

@@ -6,6 +6,7 @@
 package cluster
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -194,7 +195,8 @@ func (free InSlots) Pick(gpus int) (in InSlots) {
 	return in
 }
 
-// Level is Slot if all are in one.
+// Level is Machine if they are in several; a node whose slots nobody tells apart
+// is one.
 func (in InSlots) Level() Level {
 	slots := 0
 	for _, n := range in {
@@ -202,10 +204,32 @@ func (in InSlots) Level() Level {
 			slots++
 		}
 	}
-	if slots == 1 {
-		return Slot
+	if slots > 1 {
+		return Machine
 	}
-	return Machine
+	return Slot
+}
+
+// Natural orders n2 before n10.
+func Natural(a, b string) int {
+	digits := func(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
+	x, y := a, b
+	for x != "" && y != "" {
+		i, j := digits(x), digits(y)
+		if i > 0 && j > 0 {
+			p, q := strings.TrimLeft(x[:i], "0"), strings.TrimLeft(y[:j], "0")
+			if c := cmp.Or(len(p)-len(q), strings.Compare(p, q)); c != 0 {
+				return c
+			}
+			x, y = x[i:], y[j:]
+			continue
+		}
+		if x[0] != y[0] {
+			return int(x[0]) - int(y[0])
+		}
+		x, y = x[1:], y[1:]
+	}
+	return cmp.Or(len(x)-len(y), strings.Compare(a, b))
 }
 
 // Hint is what a job's user declared. Zero values mean "not declared".

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"themis/core/cluster"
 )
 
 // Health is what the checks of one Slurm node remember from one to the next. Its zero
@@ -200,7 +202,7 @@ func (h *Health) Gone(v Verdict, conf *GresFile) (devices []int, ok bool) {
 func (f *GresFile) Numbers(file string) (out []int) {
 	lines := slices.Clone(f.Lines)
 	slices.SortStableFunc(lines, func(x, y GresLine) int {
-		return natural(strings.Join(x.Files, ","), strings.Join(y.Files, ","))
+		return cluster.Natural(strings.Join(x.Files, ","), strings.Join(y.Files, ","))
 	})
 	itself := func(l GresLine) int {
 		if i := slices.Index(l.Links, -1); i >= 0 {
@@ -215,36 +217,6 @@ func (f *GresFile) Numbers(file string) (out []int) {
 		}
 	}
 	return out
-}
-
-// natural compares names with numbers in them by the numbers.
-func natural(x, y string) int {
-	digits := func(s string) int {
-		n := strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' })
-		if n < 0 {
-			n = len(s)
-		}
-		return n
-	}
-	for x != "" && y != "" {
-		m, n := digits(x), digits(y)
-		if m > 0 && n > 0 {
-			a, b := strings.TrimLeft(x[:m], "0"), strings.TrimLeft(y[:n], "0")
-			if len(a) != len(b) {
-				return len(a) - len(b)
-			}
-			if c := strings.Compare(a, b); c != 0 {
-				return c
-			}
-			x, y = x[m:], y[n:]
-			continue
-		}
-		if x[0] != y[0] {
-			return int(x[0]) - int(y[0])
-		}
-		x, y = x[1:], y[1:]
-	}
-	return len(x) - len(y)
 }
 
 // jobOn finds the lines of `scontrol show job -d` that say what the job has on which nodes

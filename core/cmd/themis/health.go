@@ -145,11 +145,13 @@ func (q *gpusCall) act(node string, h *gpu.Health, v gpu.Verdict, conf gresAt) e
 	does := h.Decide(v, n, q.rule)
 	switch {
 	case does == gpu.Drain:
-		fmt.Printf("node %s is drained\n", node)
-		_, err = slurmCommand(ctx, "scontrol", "update", "nodename="+node, "state=drain", "reason="+h.Reason(v))
+		if _, err = slurmCommand(ctx, "scontrol", "update", "nodename="+node, "state=drain", "reason="+h.Reason(v)); err == nil {
+			fmt.Printf("node %s is drained\n", node)
+		}
 	case does == gpu.Undrain: // unlike resume, it leaves a reboot that was asked for
-		fmt.Printf("node %s is undrained after %d healthy checks\n", node, h.Good)
-		_, err = slurmCommand(ctx, "scontrol", "update", "nodename="+node, "state=undrain")
+		if _, err = slurmCommand(ctx, "scontrol", "update", "nodename="+node, "state=undrain"); err == nil {
+			fmt.Printf("node %s is undrained after %d healthy checks\n", node, h.Good)
+		}
 	case n.Ours() && v.State == gpu.Healthy:
 		fmt.Printf("healthy check %d of %d in a row before the node is undrained\n", h.Good, q.rule.Good)
 	case n.Drained():

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"themis/core/cluster"
 	"themis/core/sim"
 )
 
@@ -460,7 +461,7 @@ func readyLanes(ps []*sim.PolicyResult, hi, width float64) lanes {
 		by = append(by, m)
 		out.bars = append(out.bars, map[string][]bar{})
 	}
-	slices.SortFunc(names, natural)
+	slices.SortFunc(names, cluster.Natural)
 	out.all = len(names)
 	left := make([]int, len(ps))
 	for k := range left {

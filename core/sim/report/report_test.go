@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"themis/core/cluster"
 	"themis/core/sim"
 )
 
@@ -278,7 +279,7 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	n := []string{"n10", "n2", "n02", "m", "n2a", "n"}
-	slices.SortFunc(n, natural)
+	slices.SortFunc(n, cluster.Natural)
 	if got := strings.Join(n, " "); got != "m n n02 n2 n2a n10" {
 		t.Error(got)
 	}

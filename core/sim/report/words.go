@@ -3,7 +3,6 @@
 package report
 
 import (
-	"cmp"
 	_ "embed"
 	"math"
 	"strconv"
@@ -134,33 +133,4 @@ func tail(s string, n int) string {
 		return "…" + string(c[len(c)-n+1:])
 	}
 	return clean(s)
-}
-
-// natural orders n2 before n10.
-func natural(a, b string) int {
-	x, y := a, b
-	for x != "" && y != "" {
-		i, j := digits(x), digits(y)
-		if i > 0 && j > 0 {
-			p, q := strings.TrimLeft(x[:i], "0"), strings.TrimLeft(y[:j], "0")
-			if c := cmp.Or(len(p)-len(q), strings.Compare(p, q)); c != 0 {
-				return c
-			}
-			x, y = x[i:], y[j:]
-			continue
-		}
-		if x[0] != y[0] {
-			return int(x[0]) - int(y[0])
-		}
-		x, y = x[1:], y[1:]
-	}
-	return cmp.Or(len(x)-len(y), strings.Compare(a, b))
-}
-
-func digits(s string) int {
-	i := 0
-	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
-		i++
-	}
-	return i
 }

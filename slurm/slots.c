@@ -6,7 +6,7 @@
  * A slot is an island of gres.conf's Links, else the GPUs with the same Cores;
  * slurmctld has both from the slurmds (gres_node_state_t in src/common/gres.h).
  * While cons_tres looks for GPUs of a job whose grant names slots, the others
- * are marked as taken: its three counts of what is taken and the bitmap, of
+ * are marked as taken, in the bitmap and in both counts of what is taken, of
  * which it believes now one and now another (gres_sched.c and
  * gres_select_filter.c). It prefers cores beside them by itself. Marks are
  * taken off by what they are, not by what was there before: cons_tres may have

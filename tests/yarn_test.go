@@ -496,3 +496,54 @@ func TestYarnCoreKilled(t *testing.T) {
 		}
 	}
 }
+
+// TestYarnTypes: the real node-attribute script tells the ResourceManager the type of a node's GPUs,
+// and applications that say speed= get the nodes on which they gain most.
+func TestYarnTypes(t *testing.T) {
+	binary, err := filepath.Abs(themisBinary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "themis-types.") // not below a folder of root's
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	opt := privateyarn.Options{GPUs: 2}
+	for i, model := range []string{"Tesla V100-SXM2-32GB", "NVIDIA A100-SXM4-40GB"} {
+		inventory, script := filepath.Join(dir, fmt.Sprint("machine", i)), filepath.Join(dir, fmt.Sprint("attributes", i))
+		for path, text := range map[string]string{
+			inventory: "gpus 2\n0-1 name " + model + "\n",
+			script:    fmt.Sprintf("#!/bin/sh\nFAKE_NVML=%s exec %s \"$@\"\n", inventory, binary),
+		} {
+			if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		opt.NodeSite = append(opt.NodeSite, map[string]string{
+			"yarn.nodemanager.node-attributes.provider":             "script",
+			"yarn.nodemanager.node-attributes.provider.script.path": script,
+			"yarn.nodemanager.node-attributes.provider.script.opts": "gpus,--node-attributes,--library," + filepath.Join(filepath.Dir(binary), "../fakenvml/libnvidia-ml.so.1"),
+		})
+	}
+	opt.Site = map[string]string{"yarn.node-attribute.fs-store.root-dir": "file://" + filepath.Join(dir, "store")}
+	c := startYarn(t, opt)
+	likesA := submit(t, c, privateyarn.App{Containers: 2, GPUs: 1, Seconds: 15, User: "bob", Tags: []string{"themis:speed=a100:1,v100:.2"}})
+	awaitEvent(t, likesA, "started", 1) // alone, it could have either
+	likesV := submit(t, c, privateyarn.App{Containers: 2, GPUs: 1, Seconds: 5, Tags: []string{"themis:speed=v100:1,a100:.5"}})
+	awaitEvent(t, likesV, "started", 1)
+	leases := yarnLeases(t, c)
+	for i, app := range []*privateyarn.Submitted{likesV, likesA} {
+		if on := nodesOf(leases, app); len(on) != 1 || on[c.NodeName(i)] != 2 {
+			t.Errorf("application %d has %v, want two GPUs of %s", i, on, c.NodeName(i))
+		}
+		if e := yarnView[bridge.Explain](t, c, "explain", app.ID); e.Types != []string{"v100", "a100"}[i] || e.Speed != 1 {
+			t.Errorf("application %d is on %q at speed %g", i, e.Types, e.Speed)
+		}
+	}
+	await(t, likesV, succeeded)
+	await(t, likesA, succeeded)
+}

@@ -23,7 +23,7 @@ import (
 //	table
 //	gres                                    the lines of gres.conf
 //	compare                                 a gres.conf on host n1 with the machine
-//	node-resources
+//	node-resources, node-attributes
 //	check [files=/dev/nvidia[0-7]]
 //	json gpu=N
 func TestInventories(t *testing.T) {
@@ -73,6 +73,8 @@ func TestInventories(t *testing.T) {
 				return strings.Join(f.Differences(lines), "\n") + "\n"
 			case "node-resources":
 				return NodeResources(m)
+			case "node-attributes":
+				return NodeAttributes(m)
 			case "check":
 				var list string
 				d.MaybeScanArgs(t, "files", &list)

@@ -4,6 +4,8 @@ package gpu
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -37,4 +39,27 @@ func NodeResources(m *Machine) string {
 	property("yarn.nodemanager.resource-plugins", "yarn.io/gpu")
 	property("yarn.nodemanager.resource-plugins.gpu.allowed-gpu-devices", strings.Join(allowed, ","))
 	return b.String()
+}
+
+// NodeAttributes writes what a NodeManager's node-attribute script prints
+// (ScriptBasedNodeAttributesProvider): the type of the machine's GPUs. Where they are of
+// several, or some are divided, none is: a ResourceManager does not know which of them a
+// container gets.
+func NodeAttributes(m *Machine) string {
+	types := map[string]bool{}
+	for i := range m.GPUs {
+		if g := &m.GPUs[i]; g.Divided() {
+			return "# some GPUs are divided into MIG instances: no type is told\n"
+		} else if g.nameless() == "" {
+			types[g.Type] = true
+		}
+	}
+	all := slices.Sorted(maps.Keys(types))
+	switch {
+	case len(all) > 1:
+		return "# GPUs of several types: " + strings.Join(all, ", ") + "; none is told\n"
+	case len(all) == 0 || all[0] == "":
+		return "# no GPU whose type is known\n"
+	}
+	return "NODE_ATTRIBUTE:gpu-type,STRING," + all[0] + "\n"
 }

@@ -40,6 +40,8 @@ type Options struct {
 	Heartbeats bool              // schedule at node heartbeats, not asynchronously
 	Site       map[string]string // further properties of yarn-site.xml; they replace ours
 
+	NodeSite []map[string]string // the same of each NodeManager alone
+
 	HA bool // two ResourceManagers, the second one on standby; see Failover
 
 	Themis     bool   // with our jar

@@ -123,6 +123,9 @@ func (c *Cluster) nodeSite(i int) map[string]string {
 		"yarn.nodemanager.recovery.supervised":       "true",
 		"yarn.nodemanager.recovery.dir":              filepath.Join(dir, "recovery"),
 	})
+	if i < len(c.opt.NodeSite) {
+		maps.Copy(p, c.opt.NodeSite[i])
+	}
 	return p
 }
 

@@ -37,7 +37,9 @@ final class Gang {
     NONE,
     COMPLETED,
     FAILED,
-    CANCELLED
+    CANCELLED,
+    TIMEOUT,
+    NODE_FAIL
   }
 
   /** A container that failed; its place is kept until the application has asked again. */
@@ -252,7 +254,9 @@ final class Gang {
     RMContainer c = members.remove(member);
     leaving.put(member, c);
     NodeId node = c.getAllocatedNode();
-    boolean done = !restarted && ended(c.getContainerExitStatus());
+    // What an application gives back and what is lost with its node have the same exit status.
+    boolean lost = !nodeUp && c.getContainerExitStatus() == ContainerExitStatus.ABORTED;
+    boolean done = !restarted && !lost && ended(c.getContainerExitStatus());
     boolean replace = !done && nodeUp && reclaimed == 0;
     if (state == State.LANDING && !done) {
       landed--;
@@ -261,7 +265,7 @@ final class Gang {
     if (replace && (state == State.LANDING || state == State.RUNNING)) {
       vacancies.add(new Vacancy(member, node, now + KEEP_MS));
     } else if (state == State.RUNNING) {
-      outcome = done ? outcome : Outcome.FAILED;
+      outcome = done ? outcome : lost ? Outcome.NODE_FAIL : Outcome.FAILED;
       size--;
     }
   }

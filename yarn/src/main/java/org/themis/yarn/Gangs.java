@@ -68,7 +68,7 @@ final class Gangs {
         scheduler.getCapacitySchedulerQueueManager().getQueues().values().stream()
             .filter(AbstractLeafQueue.class::isInstance)
             .count();
-    nodes.look(scheduler.getAllNodes(), now);
+    nodes.look(scheduler.getAllNodes(), context.getRMNodes().values(), now);
     for (Map.Entry<ApplicationId, SchedulerApplication<FiCaSchedulerApp>> e :
         scheduler.getSchedulerApplications().entrySet()) {
       FiCaSchedulerApp attempt = e.getValue().getCurrentAppAttempt();

@@ -54,7 +54,8 @@ final class Snapshot {
         .put(5, Math.max(n.cpus, 0))
         .put(6, n.total.getMemorySize())
         .put(7, Math.max(n.mem, 0))
-        .put(8, new Message().put(2, Gpus.in(n.total)).put(3, Math.max(n.gpus, 0)));
+        .put(10, n.why)
+        .put(8, new Message().put(1, n.type).put(2, Gpus.in(n.total)).put(3, Math.max(n.gpus, 0)));
   }
 
   private static Message job(Nodes nodes, Application a, Gang g) throws IOException {

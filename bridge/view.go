@@ -25,7 +25,51 @@ type Status struct {
 	SeenAgo   float64    `json:"snapshot_age_s"` // of the host that was heard longest ago
 	Hosts     []Host     `json:"hosts"`
 	Apps      []App      `json:"apps"`
+	Idle      []Idle     `json:"idle,omitempty"` // the longest idle first
 	Internals *Internals `json:"internals,omitempty"`
+}
+
+// Idle is a running job of whose GPUs some have done nothing for lease.idle_after or longer.
+type Idle struct {
+	Job   string    `json:"job"`
+	App   string    `json:"app"`
+	GPUs  int       `json:"gpus_idle"`
+	Of    int       `json:"gpus"`
+	Since time.Time `json:"since"` // at least
+}
+
+// Utilisation is what a job made of its GPUs, where health checks sample them.
+type Utilisation struct {
+	Sampled float64 `json:"sampled_gpu_s"`
+	Busy    float64 `json:"busy_share"` // of that, [0,1]
+}
+
+// Waited is how long a job has waited, by cause.
+type Waited struct {
+	Host    float64 `json:"host_s"`    // its host held it back, or was silent
+	Auction float64 `json:"auction_s"` // it had won no GPUs
+	Gather  float64 `json:"gather_s"`  // it had won, and they were not free yet
+	Start   float64 `json:"start_s"`   // its host had not started it yet
+}
+
+// Past is a job that has ended.
+type Past struct {
+	Job      string       `json:"job"`
+	App      string       `json:"app"`
+	User     string       `json:"user"`
+	GPUs     int          `json:"gpus"` // that it asked for
+	Submit   time.Time    `json:"submit"`
+	Ended    time.Time    `json:"ended"`
+	Outcome  string       `json:"outcome"` // completed, failed, cancelled, timeout, node_fail, vanished
+	Leased   float64      `json:"leased_gpu_s"`
+	Used     *Utilisation `json:"utilisation,omitempty"` // missing: nobody looked
+	Leases   int          `json:"leases"`                // that it ran under, one after another
+	Renewals int          `json:"renewals"`              // of all of them
+	Waited   Waited       `json:"waited"`
+	Estimate float64      `json:"estimate_s"` // of its run time, when it came
+	Source   string       `json:"estimate_source"`
+	Took     float64      `json:"took_s"` // the same as it was, at its best place; less what was lost
+	Lost     float64      `json:"lost_s,omitempty"`
 }
 
 // Host is a slurmctld or a ResourceManager that the core serves.
@@ -140,30 +184,50 @@ type Holder struct {
 
 // Explain is why a job waits and when it will run.
 type Explain struct {
-	Job       string     `json:"job"`
-	App       string     `json:"app"`
-	User      string     `json:"user"`
-	State     string     `json:"state"`
-	Why       string     `json:"why"`
-	GPUs      int        `json:"gpus"`
-	Rho       float64    `json:"rho"`
-	Rank      int        `json:"rank,omitempty"`
-	Of        int        `json:"rank_of,omitempty"`
-	Outbid    []Bid      `json:"outbid_by,omitempty"`
-	HeldBy    []Holder   `json:"held_by,omitempty"`
-	Bid       *Bid       `json:"bid,omitempty"`        // its app's in the last round
-	Round     *Round     `json:"round,omitempty"`      // that round, without the bids
-	Debt      float64    `json:"debt_gpu_s,omitempty"` // what its user owes
-	NextRound *time.Time `json:"next_round,omitempty"`
-	Earliest  *time.Time `json:"start_earliest,omitempty"`
-	Latest    *time.Time `json:"start_latest,omitempty"`
-	Advice    []string   `json:"advice,omitempty"`
-	Note      string     `json:"note,omitempty"`
-	Estimate  float64    `json:"estimate_s"`
-	Source    string     `json:"estimate_source"`
-	Attained  float64    `json:"attained_s"`
-	Lost      float64    `json:"lost_s,omitempty"` // to failures of nodes: in its fair share as well
-	Lease     *Lease     `json:"lease,omitempty"`
-	Types     string     `json:"gpu_types,omitempty"` // of the GPUs of its lease
-	Speed     float64    `json:"speed,omitempty"`     // on them, as it says by speed=
+	Job       string       `json:"job"`
+	App       string       `json:"app"`
+	User      string       `json:"user"`
+	State     string       `json:"state"`
+	Why       string       `json:"why"`
+	GPUs      int          `json:"gpus"`
+	Rho       float64      `json:"rho"`
+	Rank      int          `json:"rank,omitempty"`
+	Of        int          `json:"rank_of,omitempty"`
+	Outbid    []Bid        `json:"outbid_by,omitempty"`
+	HeldBy    []Holder     `json:"held_by,omitempty"`
+	Bid       *Bid         `json:"bid,omitempty"`        // its app's in the last round
+	Round     *Round       `json:"round,omitempty"`      // that round, without the bids
+	Debt      float64      `json:"debt_gpu_s,omitempty"` // what its user owes
+	NextRound *time.Time   `json:"next_round,omitempty"`
+	Earliest  *time.Time   `json:"start_earliest,omitempty"`
+	Latest    *time.Time   `json:"start_latest,omitempty"`
+	Advice    []string     `json:"advice,omitempty"`
+	Note      string       `json:"note,omitempty"`
+	Estimate  float64      `json:"estimate_s"`
+	Source    string       `json:"estimate_source"`
+	Attained  float64      `json:"attained_s"`
+	Lost      float64      `json:"lost_s,omitempty"` // to failures of nodes: in its fair share as well
+	Lease     *Lease       `json:"lease,omitempty"`
+	Types     string       `json:"gpu_types,omitempty"` // of the GPUs of its lease
+	Speed     float64      `json:"speed,omitempty"`     // on them, as it says by speed=
+	Used      *Utilisation `json:"utilisation,omitempty"`
+	Idle      *Idle        `json:"idle,omitempty"`
+	Waited    Waited       `json:"waited"`
+}
+
+// Measured is how much slower one user's jobs of one model= are in wider places, as
+// their reports of progress showed.
+type Measured struct {
+	User   string   `json:"user"`
+	Model  string   `json:"model"`
+	Levels []Factor `json:"levels"` // slot, machine, rack, cluster
+}
+
+// Factor is S at a placement level, relative to the slot.
+type Factor struct {
+	Level     string  `json:"level"`
+	S         float64 `json:"s"`            // reckoned with
+	N         int     `json:"measurements"` // that it is made of, besides what model= stands for
+	Mean      float64 `json:"mean,omitempty"`
+	Deviation float64 `json:"deviation,omitempty"` // of one measurement
 }

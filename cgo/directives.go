@@ -11,6 +11,7 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -84,15 +85,21 @@ func directives(in *pb.Directives) *C.themis_directives {
 		}
 	}
 	d.reclaims = unsafe.SliceData(reclaims)
-	waits := alloc[C.themis_wait](len(in.Waits))
-	for _, w := range in.Waits {
+	d.waits, d.n_waits = sentences(in.Waits)
+	d.notes, d.n_notes = sentences(in.Notes)
+	return d
+}
+
+func sentences(in []*pb.Wait) (*C.themis_wait, C.uint32_t) {
+	out := alloc[C.themis_wait](len(in))
+	n := 0
+	for _, w := range in {
 		if id, task, ok := parseJobID(w.Job); ok {
-			waits[d.n_waits] = C.themis_wait{id: id, task: task, why: C.CString(w.Why)}
-			d.n_waits++
+			out[n] = C.themis_wait{id: id, task: task, why: C.CString(w.Why)}
+			n++
 		}
 	}
-	d.waits = unsafe.SliceData(waits)
-	return d
+	return unsafe.SliceData(out), C.uint32_t(n)
 }
 
 //export themis_free
@@ -111,11 +118,12 @@ func themis_free(d *C.themis_directives) {
 	for _, r := range unsafe.Slice(d.reclaims, d.n_reclaims) {
 		C.free(unsafe.Pointer(r.why))
 	}
-	for _, w := range unsafe.Slice(d.waits, d.n_waits) {
+	for _, w := range slices.Concat(unsafe.Slice(d.waits, d.n_waits), unsafe.Slice(d.notes, d.n_notes)) {
 		C.free(unsafe.Pointer(w.why))
 	}
 	C.free(unsafe.Pointer(d.grants))
 	C.free(unsafe.Pointer(d.reclaims))
 	C.free(unsafe.Pointer(d.waits))
+	C.free(unsafe.Pointer(d.notes))
 	C.free(unsafe.Pointer(d))
 }

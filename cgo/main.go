@@ -211,7 +211,7 @@ func snapshot(s *C.themis_snapshot) *pb.Snapshot {
 	for _, n := range unsafe.Slice(s.nodes, s.n_nodes) {
 		node := &pb.Node{Name: text(n.name), Rack: text(n.rack), State: pb.Node_State(n.state),
 			Cpus: uint32(n.cpus), CpusUsed: uint32(n.cpus_used), MemMib: uint64(n.mem_mib), MemUsedMib: uint64(n.mem_used_mib),
-			Exclusive: n.exclusive != 0, Why: text(n.why)}
+			Exclusive: n.exclusive != 0, Why: text(n.why), Extra: text(n.extra)}
 		for _, g := range unsafe.Slice(n.gpus, n.n_gpus) {
 			node.Gpus = append(node.Gpus, &pb.GPUs{Type: text(g._type), Total: uint32(g.total), Used: uint32(g.used)})
 		}
@@ -268,6 +268,9 @@ func job(j *C.themis_job, nodes []*pb.Node) *pb.Job {
 		if j.on_slots != nil && int(node) < len(nodes) && len(nodes[node].Slots) <= C.THEMIS_SLOTS {
 			slots := unsafe.Slice((*byte)(unsafe.Pointer(j.on_slots)), j.n_on*C.THEMIS_SLOTS)
 			share.Slots = slices.Clone(slots[i*C.THEMIS_SLOTS:][:len(nodes[node].Slots)])
+		}
+		if j.on_devices != nil {
+			share.Devices = uint64(unsafe.Slice(j.on_devices, j.n_on)[i])
 		}
 		out.On = append(out.On, share)
 	}

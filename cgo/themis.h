@@ -31,7 +31,7 @@ extern "C" {
 #define THEMIS_CONST const
 #endif
 
-#define THEMIS_ABI 2
+#define THEMIS_ABI 3
 #define THEMIS_SLOTS 8 /* of a node that are told apart */
 #define THEMIS_NONE UINT32_MAX /* no such number: not an array task, no limit, ... */
 
@@ -73,6 +73,7 @@ typedef struct themis_node {
 				 * island), without types */
 	uint32_t n_slots;       /* at most THEMIS_SLOTS; 0: not told apart */
 	uint32_t exclusive;     /* 1: a job holds the whole node */
+	const char *extra;      /* what its health check says of its GPUs */
 } themis_node;
 
 enum {
@@ -129,6 +130,8 @@ typedef struct themis_job {
 	uint32_t n_on;
 	const uint8_t *on_slots; /* THEMIS_SLOTS for each of on: its GPUs by slot;
 				 * zeros, or NULL: not known */
+	const uint64_t *on_devices; /* the same by device, the first in bit 0; 0, or
+				 * NULL: not known */
 } themis_job;
 
 typedef struct themis_hook { /* time the host's threads spent in one of our hooks */
@@ -171,9 +174,10 @@ typedef struct themis_reclaim { /* a lease that ended under a running job */
 	const char *why;        /* one sentence */
 } themis_reclaim;
 
-typedef struct themis_wait { /* a waiting job, best rank first */
+typedef struct themis_wait { /* a waiting job, best rank first; or a running one */
 	uint32_t id, task;
-	const char *why;        /* one sentence for the job's reason, printable ASCII */
+	const char *why;        /* one sentence, printable ASCII: for the job's reason,
+				 * or if it runs its comment */
 } themis_wait;
 
 typedef struct themis_directives {
@@ -185,6 +189,8 @@ typedef struct themis_directives {
 	uint32_t n_reclaims;
 	const themis_wait *waits;
 	uint32_t n_waits;
+	const themis_wait *notes; /* of running jobs */
+	uint32_t n_notes;
 } themis_directives;
 
 typedef struct themis_health {

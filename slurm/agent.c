@@ -379,6 +379,8 @@ static void *_run(void *arg)
 
 		_round(changed);
 		apply_reclaims();
+		if (changed)
+			apply_notes();
 		_sleep(POLL_MS);
 	}
 	atomic_store(&agent.opened, false);

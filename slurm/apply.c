@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
  * apply.c - what the agent itself changes in jobs: priorities that moved or
- * were overwritten, the sentence in the reason, and the end of leases.
+ * were overwritten, the sentence in the reason, the end of leases, and what is to
+ * be told of jobs that run.
  *
  * Jobs are compared under the read lock; only those that differ are visited
  * again under the write lock, some at a time.
@@ -294,6 +295,81 @@ extern void apply_reclaims(void)
 		if (_is_due(&directives->reclaims[i]))
 			_reclaim(&directives->reclaims[i]);
 	}
+	hook_count(HOOK_WRITE_LOCK, start);
+	unlock_slurmctld(locks);
+}
+
+/* ---- what is told of running jobs ---- */
+
+/* The AdminComment of an admin is left alone. */
+static bool _note_is_ours(const job_record_t *job)
+{
+	return job->admin_comment && !xstrncmp(job->admin_comment, THEMIS_SAYS,
+					       strlen(THEMIS_SAYS));
+}
+
+static const char *_note_of(const themis_directives *directives,
+			    const job_record_t *job)
+{
+	struct job_key key = job_key(job);
+
+	for (uint32_t i = 0; i < directives->n_notes; i++) {
+		if ((directives->notes[i].id == key.id) &&
+		    (directives->notes[i].task == key.task))
+			return directives->notes[i].why;
+	}
+	return NULL;
+}
+
+static void _note(job_record_t *job, const char *text)
+{
+	char *note = text ? xstrdup_printf("%s%s", THEMIS_SAYS, text) : NULL;
+
+	if ((!job->admin_comment && !note) ||
+	    (job->admin_comment && !_note_is_ours(job)) ||
+	    !xstrcmp(job->admin_comment, note)) {
+		xfree(note);
+		return;
+	}
+	xfree(job->admin_comment);
+	job->admin_comment = note;
+	last_job_update = time(NULL);
+}
+
+extern void apply_notes(void)
+{
+	slurmctld_lock_t locks = { .job = WRITE_LOCK };
+	static char *told; /* as of the last time; NULL: what an earlier
+			    * slurmctld was told is not known */
+	const themis_directives *directives = table_directives();
+	char *all = NULL;
+	ListIterator jobs;
+	job_record_t *job;
+	uint64_t start;
+
+	if (!directives || !agent_governs())
+		return;
+	all = xstrdup("");
+	for (uint32_t i = 0; i < directives->n_notes; i++)
+		xstrfmtcat(all, "%u %u %s\n", directives->notes[i].id,
+			   directives->notes[i].task,
+			   directives->notes[i].why);
+	if (!xstrcmp(all, told)) {
+		xfree(all);
+		return;
+	}
+	xfree(told);
+	told = all;
+	lock_slurmctld(locks);
+	start = clock_ns();
+	jobs = list_iterator_create(job_list);
+	while ((job = list_next(jobs))) {
+		if (IS_JOB_RUNNING(job) && job_wants_gpus(job))
+			_note(job, _note_of(directives, job));
+		else if (IS_JOB_PENDING(job) && _note_is_ours(job))
+			_note(job, NULL);
+	}
+	list_iterator_destroy(jobs);
 	hook_count(HOOK_WRITE_LOCK, start);
 	unlock_slurmctld(locks);
 }

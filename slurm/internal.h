@@ -114,6 +114,8 @@ extern void hook_factors(List objects);
 
 /* ---- apply.c ---- */
 
+#define THEMIS_SAYS "themis: " /* begins what we write where others may, too */
+
 struct worklist {
 	uint32_t *ids; /* job_id of records to write to */
 	uint32_t count, size;
@@ -130,6 +132,8 @@ extern void apply_scan(struct worklist *list, enum scan scan);
 extern void apply_write(struct worklist *list);
 /* Warns and requeues jobs whose leases ended, taking and dropping locks. */
 extern void apply_reclaims(void);
+/* Tells of running jobs in their AdminComment, taking and dropping locks. */
+extern void apply_notes(void);
 
 /* ---- snapshot.c ---- */
 
@@ -168,9 +172,11 @@ extern void shape_add(struct view *view, job_record_t *job);
 extern gres_node_state_t *node_gpus(const node_record_t *node);
 extern void slots_fill_node(struct arena *arena, const gres_node_state_t *gpus,
 			    themis_node *out);
-/* Counts the job's GPUs on its host-th node by slot; out has THEMIS_SLOTS. */
-extern void slots_fill_share(const node_record_t *node, const job_record_t *job,
-			     uint32_t host, uint8_t *out);
+/* Counts the job's GPUs on its host-th node by slot; out has THEMIS_SLOTS.
+ * Returns which devices they are, the first in bit 0. */
+extern uint64_t slots_fill_share(const node_record_t *node,
+				 const job_record_t *job, uint32_t host,
+				 uint8_t *out);
 /* Does the core know how many GPUs the job gets on each node? */
 extern bool slots_choose(const job_record_t *job);
 /* Makes all free GPUs look taken but for those that the grant is for, until

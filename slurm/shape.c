@@ -275,6 +275,7 @@ static void _fill_place(struct view *view, const job_record_t *job,
 	bitstr_t *still = IS_JOB_COMPLETING(job) ? job->node_bitmap_cg :
 						   job->node_bitmap;
 	uint32_t *on, *gpus, host = 0;
+	uint64_t *devices;
 	uint8_t *slots;
 
 	if (!all || !still || (bit_size(all) != bit_size(still)))
@@ -282,12 +283,15 @@ static void _fill_place(struct view *view, const job_record_t *job,
 	on = arena_get(view->arena, bit_set_count(all) * sizeof(*on) + 1);
 	gpus = arena_get(view->arena, bit_set_count(all) * sizeof(*gpus) + 1);
 	slots = arena_get(view->arena, bit_set_count(all) * THEMIS_SLOTS + 1);
+	devices = arena_get(view->arena, bit_set_count(all) *
+						 sizeof(*devices) + 1);
 	for (int i = 0; (i < bit_size(all)) && (i < view->slurm_nodes); i++) {
 		if (!bit_test(all, i))
 			continue;
 		if (bit_test(still, i) && (view->node_index[i] != THEMIS_NONE)) {
-			slots_fill_share(node_record_table_ptr[i], job, host,
-					 slots + out->n_on * THEMIS_SLOTS);
+			devices[out->n_on] = slots_fill_share(
+				node_record_table_ptr[i], job, host,
+				slots + out->n_on * THEMIS_SLOTS);
 			on[out->n_on] = view->node_index[i];
 			gpus[out->n_on++] = _gpus_on(job, host);
 		}
@@ -296,6 +300,7 @@ static void _fill_place(struct view *view, const job_record_t *job,
 	out->on = on;
 	out->on_gpus = gpus;
 	out->on_slots = slots;
+	out->on_devices = devices;
 }
 
 /* ---- the whole ---- */

@@ -153,19 +153,21 @@ extern void slots_fill_node(struct arena *arena, const gres_node_state_t *gpus,
 	out->n_slots = slots.n;
 }
 
-extern void slots_fill_share(const node_record_t *node, const job_record_t *job,
-			     uint32_t host, uint8_t *out)
+extern uint64_t slots_fill_share(const node_record_t *node,
+				 const job_record_t *job, uint32_t host,
+				 uint8_t *out)
 {
 	const gres_node_state_t *gpus = node_gpus(node);
+	uint64_t held_devices = 0;
 	struct slots slots;
 	ListIterator list;
 	gres_state_t *gres;
 
 	if (!gpus || !job->gres_list_alloc)
-		return;
+		return 0;
 	_find_slots(gpus, &slots);
 	list = list_iterator_create(job->gres_list_alloc);
-	while (slots.n && (gres = list_next(list))) {
+	while ((gres = list_next(list))) {
 		gres_job_state_t *held = gres->gres_data;
 		bitstr_t *devices;
 
@@ -174,10 +176,16 @@ extern void slots_fill_share(const node_record_t *node, const job_record_t *job,
 		    !(devices = held->gres_bit_alloc[host]))
 			continue;
 		for (int i = 0; (i < bit_size(devices)) &&
-				(i < bit_size(gpus->gres_bit_alloc)); i++)
-			out[slots.of[i]] += bit_test(devices, i) ? 1 : 0;
+				(i < SLOTS_DEVICES); i++) {
+			if (!bit_test(devices, i))
+				continue;
+			held_devices |= 1ull << i;
+			if (slots.n && (i < bit_size(gpus->gres_bit_alloc)))
+				out[slots.of[i]]++;
+		}
 	}
 	list_iterator_destroy(list);
+	return held_devices;
 }
 
 /* ---- that a job gets those of its lease ---- */

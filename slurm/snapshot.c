@@ -142,6 +142,8 @@ static void _fill_node(struct view *view, const node_record_t *node,
 				       node->real_memory - node->mem_spec_limit :
 				       0;
 	out->exclusive = node->no_share_job_cnt != 0;
+	if (!xstrncmp(node->extra, THEMIS_SAYS, strlen(THEMIS_SAYS)))
+		out->extra = arena_string(view->arena, node->extra);
 	_fill_gpus(view->arena, node_gpus(node), out);
 	slots_fill_node(view->arena, node_gpus(node), out);
 }

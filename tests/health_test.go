@@ -30,6 +30,11 @@ const fourGPUs = "gpus 4\n0-3 name NVIDIA A100-SXM4-40GB\n0-3 processes 0\n"
 
 func startChecked(t *testing.T, flags string) *checked {
 	t.Helper()
+	return startCheckedWith(t, flags, "")
+}
+
+func startCheckedWith(t *testing.T, flags, toml string) *checked {
+	t.Helper()
 	k := &checked{t: t}
 	var err error
 	if k.dir, err = os.MkdirTemp("", "themis-health."); err != nil { // not below a folder of root's
@@ -51,7 +56,7 @@ exec %s gpus --check --slurm --state state --gres-file gres.conf --library %s %s
 	for _, node := range []string{"n1", "n2", "n3"} {
 		k.machine(node, "")
 	}
-	k.Cluster = start(t, privateslurm.Options{Nodes: 3, GPUs: 4,
+	k.Cluster = start(t, privateslurm.Options{Nodes: 3, GPUs: 4, ThemisTOML: toml,
 		Conf: "HealthCheckProgram=" + k.dir + "/check\nHealthCheckInterval=2\nHealthCheckNodeState=ANY"})
 	var env strings.Builder
 	for _, e := range k.Env() {
@@ -272,4 +277,91 @@ func TestGPUHealthTransient(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(k.dir, "state/gpu-health-n3.json")); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestGPUIdle: GPUs under leases that do nothing are said to their job and shown; a lease all of
+// whose GPUs are idle is not renewed once another needs them. What jobs made of their GPUs, and
+// what they waited for, is in the ledger.
+func TestGPUIdle(t *testing.T) {
+	k := startCheckedWith(t, "--tell 2s", strings.Replace(quick, "[lease]", "[lease]\nidle_after = \"6s\"\nidle = \"reclaim\"", 1))
+	for _, node := range []string{"n2", "n3"} {
+		if err := k.Drain(node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, k.Cluster, "scontrol", "update", "nodename=n3", "extra=rack 7")
+	script := "trap : TERM; while :; do sleep 1; done"
+	idle := sbatch(t, k.Cluster, "bob", script, "--gres=gpu:2", "--comment=themis: runtime=10m checkpoint=1m")
+	half := sbatch(t, k.Cluster, "alice", script, "--gres=gpu:2", "--comment=themis: runtime=10m checkpoint=1m")
+	for _, id := range []string{idle, half} {
+		wait(t, k.Cluster, id, privateslurm.In("RUNNING"))
+	}
+	works, rests := k.devices(half, "n1")[0], k.devices(half, "n1")[1]
+	k.machine("n1", fmt.Sprintf("0-3 samples 0,0\n%d samples 60,0,90\n", works))
+
+	note := regexp.MustCompile(`AdminComment=themis: (\d) of its 2 GPUs idle since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d`)
+	eventually(t, func() string {
+		for id, want := range map[string]string{idle: "2", half: "1"} {
+			shown := run(t, k.Cluster, "scontrol", "show", "job", id)
+			if m := note.FindStringSubmatch(shown); m == nil || m[1] != want {
+				return fmt.Sprintf("job %s, of which %s GPUs are idle: %s\n%s", id, want, shown, run(t, k.Cluster, "scontrol", "show", "node", "n1"))
+			}
+		}
+		return ""
+	})
+	if shown := view[bridge.Status](t, k.Cluster, "status").Idle; len(shown) != 2 || shown[0].GPUs+shown[1].GPUs != 3 {
+		t.Errorf("status shows %+v", shown)
+	}
+	if e := view[bridge.Explain](t, k.Cluster, "explain", half); e.Idle == nil || e.Idle.GPUs != 1 || e.Idle.Of != 2 ||
+		e.Used == nil || e.Used.Sampled <= 0 || e.Used.Busy < 0.1 || e.Used.Busy > 0.3 {
+		t.Errorf("explain shows idle %+v, used %+v", e.Idle, e.Used)
+	}
+	k.machine("n1", fmt.Sprintf("0-3 samples 0,0\n%d,%d samples 60,0,90\n", works, rests))
+	eventually(t, func() string {
+		if shown := run(t, k.Cluster, "scontrol", "show", "job", half); strings.Contains(shown, "AdminComment") {
+			return "all its GPUs work: " + shown
+		}
+		return ""
+	})
+
+	next := sbatch(t, k.Cluster, "carol", "exit 0", "--gres=gpu:2", "--comment=themis: runtime=1m")
+	wait(t, k.Cluster, next, privateslurm.In("COMPLETED"))
+	eventually(t, func() string {
+		leases := view[[]bridge.Lease](t, k.Cluster, "leases", "--last", "20")
+		for _, l := range leases {
+			if l.Job == idle && strings.Contains(l.Reason, "its lease ran out with 2 of its 2 GPUs idle since") {
+				return ""
+			}
+		}
+		return fmt.Sprintf("no lease of job %s has ended for its idle GPUs: %+v", idle, leases)
+	})
+	if j := wait(t, k.Cluster, half, privateslurm.In("RUNNING")); j["Restarts"] != "0" {
+		t.Errorf("job %s, whose GPUs work, was requeued", half)
+	}
+	run(t, k.Cluster, "scancel", half)
+	eventually(t, func() string {
+		past := view[[]bridge.Past](t, k.Cluster, "ledger")
+		if len(past) != 2 || past[0].Job != half || past[1].Job != next {
+			return fmt.Sprintf("%+v", past)
+		}
+		p := past[0]
+		if p.Outcome != "cancelled" || p.Leases != 1 || p.Renewals < 1 || p.Leased < 10 || p.Used == nil || p.Used.Busy < 0.1 || p.Estimate != 600 || p.Source != "declared" || p.Took < 5 {
+			return fmt.Sprintf("%+v, used %+v", p, p.Used)
+		}
+		if w := past[1].Waited; w.Auction+w.Gather+w.Start <= 0 {
+			return fmt.Sprintf("carol's job waited for nothing: %+v", past[1])
+		}
+		return ""
+	})
+	for _, say := range [][]string{{"status"}, {"explain", idle}, {"ledger"}} {
+		text, err := k.Themis(say...)
+		t.Logf("themis %s: %v\n%s", strings.Join(say, " "), err, text)
+	}
+	k.machine("n3", "0-3 samples 50\n")
+	eventually(t, func() string {
+		if said := k.said("n3"); !strings.Contains(said, `how busy the GPUs are is not told: the node's Extra is in use: "rack 7"`) {
+			return said
+		}
+		return ""
+	})
 }

@@ -365,6 +365,7 @@ type Node struct {
 	Exclusive     bool                   `protobuf:"varint,9,opt,name=exclusive,proto3" json:"exclusive,omitempty"` // a job holds the whole node
 	Why           string                 `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`             // it is not up, "" if nothing is said
 	Slots         []*GPUs                `protobuf:"bytes,11,rep,name=slots,proto3" json:"slots,omitempty"`         // the same GPUs by slot, if told apart; no types
+	Extra         string                 `protobuf:"bytes,12,opt,name=extra,proto3" json:"extra,omitempty"`         // may hold how busy its GPUs are (use.go)
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -474,6 +475,13 @@ func (x *Node) GetSlots() []*GPUs {
 		return x.Slots
 	}
 	return nil
+}
+
+func (x *Node) GetExtra() string {
+	if x != nil {
+		return x.Extra
+	}
+	return ""
 }
 
 type Job struct {
@@ -836,7 +844,8 @@ type Share struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          uint32                 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"` // index into Snapshot.nodes
 	Gpus          uint32                 `protobuf:"varint,2,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	Slots         []byte                 `protobuf:"bytes,3,opt,name=slots,proto3" json:"slots,omitempty"` // the same by slot of the node; empty: not known
+	Slots         []byte                 `protobuf:"bytes,3,opt,name=slots,proto3" json:"slots,omitempty"`      // the same by slot of the node; empty: not known
+	Devices       uint64                 `protobuf:"varint,4,opt,name=devices,proto3" json:"devices,omitempty"` // which GPUs of the node, by the host's numbers; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -890,6 +899,13 @@ func (x *Share) GetSlots() []byte {
 		return x.Slots
 	}
 	return nil
+}
+
+func (x *Share) GetDevices() uint64 {
+	if x != nil {
+		return x.Devices
+	}
+	return 0
 }
 
 // Hook is the time that the host's own threads spent in one of our hooks.
@@ -970,6 +986,7 @@ type Directives struct {
 	Reclaims        []*Reclaim             `protobuf:"bytes,5,rep,name=reclaims,proto3" json:"reclaims,omitempty"`
 	Waits           []*Wait                `protobuf:"bytes,6,rep,name=waits,proto3" json:"waits,omitempty"`                     // best rank first
 	AgainMs         uint32                 `protobuf:"varint,7,opt,name=again_ms,json=againMs,proto3" json:"again_ms,omitempty"` // when the shim observes again, changed or not
+	Notes           []*Wait                `protobuf:"bytes,8,rep,name=notes,proto3" json:"notes,omitempty"`                     // what to tell of running jobs
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1051,6 +1068,13 @@ func (x *Directives) GetAgainMs() uint32 {
 		return x.AgainMs
 	}
 	return 0
+}
+
+func (x *Directives) GetNotes() []*Wait {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
 }
 
 // Grant is a lease whose job has not started yet.
@@ -1388,7 +1412,7 @@ const file_themis_proto_rawDesc = "" +
 	"\x04GPUs\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\rR\x05total\x12\x12\n" +
-	"\x04used\x18\x03 \x01(\rR\x04used\"\xe9\x02\n" +
+	"\x04used\x18\x03 \x01(\rR\x04used\"\xff\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rack\x18\x02 \x01(\tR\x04rack\x12+\n" +
@@ -1402,7 +1426,8 @@ const file_themis_proto_rawDesc = "" +
 	"\texclusive\x18\t \x01(\bR\texclusive\x12\x10\n" +
 	"\x03why\x18\n" +
 	" \x01(\tR\x03why\x12%\n" +
-	"\x05slots\x18\v \x03(\v2\x0f.themis.v1.GPUsR\x05slots\"$\n" +
+	"\x05slots\x18\v \x03(\v2\x0f.themis.v1.GPUsR\x05slots\x12\x14\n" +
+	"\x05extra\x18\f \x01(\tR\x05extra\"$\n" +
 	"\x05State\x12\x06\n" +
 	"\x02UP\x10\x00\x12\t\n" +
 	"\x05DRAIN\x10\x01\x12\b\n" +
@@ -1467,16 +1492,17 @@ const file_themis_proto_rawDesc = "" +
 	"\x06FAILED\x10\x02\x12\r\n" +
 	"\tCANCELLED\x10\x03\x12\v\n" +
 	"\aTIMEOUT\x10\x04\x12\r\n" +
-	"\tNODE_FAIL\x10\x05\"E\n" +
+	"\tNODE_FAIL\x10\x05\"_\n" +
 	"\x05Share\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x01(\rR\x04gpus\x12\x14\n" +
-	"\x05slots\x18\x03 \x01(\fR\x05slots\"b\n" +
+	"\x05slots\x18\x03 \x01(\fR\x05slots\x12\x18\n" +
+	"\adevices\x18\x04 \x01(\x04R\adevices\"b\n" +
 	"\x04Hook\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05calls\x18\x02 \x01(\x04R\x05calls\x12\x19\n" +
 	"\btotal_ns\x18\x03 \x01(\x04R\atotalNs\x12\x15\n" +
-	"\x06max_ns\x18\x04 \x01(\x04R\x05maxNs\"\xff\x01\n" +
+	"\x06max_ns\x18\x04 \x01(\x04R\x05maxNs\"\xa6\x02\n" +
 	"\n" +
 	"Directives\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x17\n" +
@@ -1485,7 +1511,8 @@ const file_themis_proto_rawDesc = "" +
 	"\x06grants\x18\x04 \x03(\v2\x10.themis.v1.GrantR\x06grants\x12.\n" +
 	"\breclaims\x18\x05 \x03(\v2\x12.themis.v1.ReclaimR\breclaims\x12%\n" +
 	"\x05waits\x18\x06 \x03(\v2\x0f.themis.v1.WaitR\x05waits\x12\x19\n" +
-	"\bagain_ms\x18\a \x01(\rR\aagainMs\"\xa1\x01\n" +
+	"\bagain_ms\x18\a \x01(\rR\aagainMs\x12%\n" +
+	"\x05notes\x18\b \x03(\v2\x0f.themis.v1.WaitR\x05notes\"\xa1\x01\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x04R\x05lease\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -1557,15 +1584,16 @@ var file_themis_proto_depIdxs = []int32{
 	10, // 9: themis.v1.Directives.grants:type_name -> themis.v1.Grant
 	11, // 10: themis.v1.Directives.reclaims:type_name -> themis.v1.Reclaim
 	12, // 11: themis.v1.Directives.waits:type_name -> themis.v1.Wait
-	3,  // 12: themis.v1.Host.Observe:input_type -> themis.v1.Snapshot
-	13, // 13: themis.v1.Read.Get:input_type -> themis.v1.View
-	9,  // 14: themis.v1.Host.Observe:output_type -> themis.v1.Directives
-	14, // 15: themis.v1.Read.Get:output_type -> themis.v1.Answer
-	14, // [14:16] is the sub-list for method output_type
-	12, // [12:14] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 12: themis.v1.Directives.notes:type_name -> themis.v1.Wait
+	3,  // 13: themis.v1.Host.Observe:input_type -> themis.v1.Snapshot
+	13, // 14: themis.v1.Read.Get:input_type -> themis.v1.View
+	9,  // 15: themis.v1.Host.Observe:output_type -> themis.v1.Directives
+	14, // 16: themis.v1.Read.Get:output_type -> themis.v1.Answer
+	15, // [15:17] is the sub-list for method output_type
+	13, // [13:15] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_themis_proto_init() }

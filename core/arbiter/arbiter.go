@@ -37,6 +37,8 @@ type Config struct {
 	Payment     Payment       // how hidden payments are charged
 	Mute        bool          // no Decision.Waits, rho only for rounds: nobody reads them
 	DebtHalf    time.Duration // in which what is owed halves
+	IdleAfter   time.Duration // a GPU under a lease that does nothing for so long is idle
+	Idle        IdlePolicy    // what then follows
 }
 
 // Reclaim says which running jobs may lose their GPUs at the end of a lease.
@@ -68,6 +70,7 @@ func Defaults() Config {
 		Target: 1, Aim: AimTurnaround,
 		Reclaim: ReclaimDeclared, Entity: ByUser, Reference: ReferenceFluid,
 		Payment: PayLease, DebtHalf: 24 * time.Hour,
+		IdleAfter: 30 * time.Minute, Idle: IdleWarn,
 	}
 }
 
@@ -164,12 +167,14 @@ type Job struct {
 	Attained time.Duration     // run time at S = 1 that is not lost
 	Lost     time.Duration     // run time at S = 1 that failures of nodes cost it, restarts included
 	Lease    *Lease            // live, or nil
-	Note     string            // what went wrong with its last grant
-	declared time.Duration     // the least its user ever declared
-	mean     float64           // its speed on the mean GPU; run times are kept as of that
-	fastest  float64           // how much faster it can be
-	slotted  bool              // it fits a slot
-	whole    bool              // it is kept off nodes with MIG instances
+	Use      Use               // of its GPUs
+	Waited   Waited
+	Note     string        // what went wrong with its last grant
+	declared time.Duration // the least its user ever declared
+	mean     float64       // its speed on the mean GPU; run times are kept as of that
+	fastest  float64       // how much faster it can be
+	slotted  bool          // it fits a slot
+	whole    bool          // it is kept off nodes with MIG instances
 	report   *fairness.Report
 	judged   judged
 	since    time.Time // when it began to wait
@@ -179,6 +184,9 @@ type Job struct {
 	blocked  time.Time // since when the host has held it back for this reason
 	fails    int
 	done     bool
+	paces    paces
+	pacedBy  int // GPUs
+	stretch  stretch
 }
 
 // judged is what the job's estimate was made of.
@@ -232,11 +240,13 @@ type Decision struct {
 	Jobs   []*Job
 	Leases []*Lease
 	Round  *Round
-	Debts  map[string]Debt // by entity, those that grew
+	Debts  map[string]Debt   // by entity, those that grew
+	Places map[Place]Factors // those that were measured anew
 	// Level-triggered: the whole truth each time.
 	Grants   []Grant
 	Reclaims []ReclaimOrder
 	Waits    []Wait
+	Notes    []Wait // to be told of running jobs
 }
 
 // Grant tells the host to start a job.
@@ -258,7 +268,8 @@ type ReclaimOrder struct {
 	Why     string
 }
 
-// Wait is a waiting job and its reason in one sentence.
+// Wait is a waiting job and its reason in one sentence; or a running one and what is
+// to be told of it.
 type Wait struct {
 	Job string
 	Why string
@@ -286,6 +297,8 @@ type Arbiter struct {
 	history   map[string][]fairness.Run // of like jobs
 	said      map[uint32][]fairness.Run // of a user's jobs with a declared run time
 	debts     map[string]Debt           // by entity
+	places    map[Place]Factors         // S as measured
+	used      map[string]time.Time      // by node: up to when its GPUs' use was charged
 	ids       IDs
 	event     time.Time // of the oldest event no round has seen
 	last      *Round
@@ -313,7 +326,7 @@ type IDs struct {
 func New(cfg Config, now time.Time) *Arbiter {
 	return &Arbiter{cfg: cfg, now: now,
 		node: map[string]int{}, jobs: map[string]*Job{}, apps: map[string]*App{}, fluid: fairness.NewFluid(now),
-		history: map[string][]fairness.Run{}, said: map[uint32][]fairness.Run{}, debts: map[string]Debt{},
+		history: map[string][]fairness.Run{}, said: map[uint32][]fairness.Run{}, debts: map[string]Debt{}, used: map[string]time.Time{}, places: map[Place]Factors{},
 		dirty: map[*App]bool{}, moved: map[*App]bool{}}
 }
 
@@ -440,6 +453,9 @@ func (a *Arbiter) decision() Decision {
 	}
 	if !a.cfg.Mute {
 		d.Waits = a.sentences()
+		for _, i := range a.idlers() {
+			d.Notes = append(d.Notes, Wait{Job: i.Job.ID, Why: i.note(a.now)})
+		}
 	}
 	return d
 }

@@ -37,6 +37,8 @@ type market struct {
 	sides   map[string]string // which host has each shared node
 	awards  map[string]int    // how often a shared node got a host in this round
 	evicted []*Lease          // that have run out on what is another host's now
+	wasted  []*Lease          // that have run out under jobs which do nothing with them
+	kept    []auction.Gang    // of these jobs, those that nobody else needs the GPUs of
 
 	must      map[*Job]float64   // jobs that must not wait: see musts
 	mustGroup map[string]bool    // groups with such a job
@@ -139,6 +141,10 @@ func (m *market) renewals(a *Arbiter) map[*App][]auction.Gang {
 		j := a.jobs[l.Job]
 		if m.evicts(l, j.Host) {
 			m.evicted = append(m.evicted, l)
+			continue
+		}
+		if a.wasted(j) {
+			m.wasted = append(m.wasted, l)
 			continue
 		}
 		m.byJob[j.ID] = j

@@ -59,6 +59,7 @@ func (a *Arbiter) observe(snap *cluster.Snapshot) {
 		a.forget(j)
 	}
 	a.reconcile()
+	a.observeUse()
 	for app := range a.moved {
 		a.revise(app)
 	}
@@ -203,7 +204,7 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 		}
 		j = &Job{counted: a.now, since: a.now, seen: a.step}
 		a.jobs[in.ID] = j
-		j.Job = *in
+		j.take(a, in)
 		a.enlist(j)
 		a.changed.Jobs = append(a.changed.Jobs, j)
 		a.stir()
@@ -216,7 +217,7 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 		was.Hint.Progress, was.Hint.Remaining = 0, 0
 	}
 	a.count(j)
-	j.Job = *in
+	j.take(a, in)
 	if j.done { // requeued by its owner or an admin after it had ended
 		j.done, j.report = false, nil
 		if j.App != nil {
@@ -239,6 +240,7 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 	}
 	if in.Hint.Progress != was.Hint.Progress || in.Hint.Remaining != was.Hint.Remaining {
 		j.report = &fairness.Report{Remaining: time.Duration(float64(in.Hint.Remaining) * a.times(j, in.On)), Progress: in.Hint.Progress, Attained: j.Attained}
+		a.measure(j, in.Hint.Progress)
 	}
 	if j.App == nil && (!a.heldBack(j) || in.State != cluster.Pending) {
 		a.join(j)
@@ -258,6 +260,12 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 	}
 }
 
+// take makes what the host sees the job's.
+func (j *Job) take(a *Arbiter, in *cluster.Job) {
+	j.Job = *in
+	j.Hint = a.corrected(in.User, in.Hint)
+}
+
 // count adds the time since the last snapshot to what the job has attained.
 func (a *Arbiter) count(j *Job) {
 	if j.State == cluster.Running && j.Lease != nil {
@@ -275,7 +283,34 @@ func (a *Arbiter) count(j *Job) {
 			j.Attained += time.Duration(float64(d) * j.pace(max(j.Lease.gpus(), least), level) * a.times(j, j.On) / float64(max(least, 1)))
 		}
 	}
+	if cause := a.waitsFor(j); cause != nil {
+		*cause += a.now.Sub(j.counted)
+	}
 	j.counted = a.now
+}
+
+// Waited is how long a job has waited, by cause.
+type Waited struct {
+	Host    time.Duration // the host held it back, or was silent
+	Auction time.Duration // it had won no GPUs
+	Gather  time.Duration // it had won, and they were not free yet
+	Start   time.Duration // its grant was not taken up yet
+}
+
+// waitsFor is what the job waits for, nil if it runs.
+func (a *Arbiter) waitsFor(j *Job) *time.Duration {
+	switch w := &j.Waited; {
+	case j.done || j.State != cluster.Pending:
+		return nil
+	case a.heldBack(j):
+		return &w.Host
+	case j.Lease == nil:
+		return &w.Auction
+	case j.Lease.State == Reserved:
+		return &w.Gather
+	default:
+		return &w.Start
+	}
 }
 
 func (a *Arbiter) rack(node string) string {
@@ -418,6 +453,9 @@ func (a *Arbiter) end(j *Job, how cluster.Outcome) {
 	j.done, j.State, j.Outcome = true, cluster.Ended, how
 	a.changed.Jobs = append(a.changed.Jobs, j)
 	if j.Lease != nil {
+		if l := j.Lease; l.Started.IsZero() && !j.Start.IsZero() { // it ran while nobody looked
+			l.Started = later(j.Start, l.Granted)
+		}
 		why := ""
 		if how == cluster.Failed || how == cluster.NodeFail {
 			why = a.failure(j.Lease.On)
@@ -427,6 +465,7 @@ func (a *Arbiter) end(j *Job, how cluster.Outcome) {
 	if how == cluster.Completed {
 		a.Remember(j.SaveJob())
 	}
+	a.compare(j)
 	a.stir()
 	app := j.App
 	if app == nil {

@@ -36,6 +36,10 @@ func TestPromisesHold(t *testing.T) {
 				n.Slots = []cluster.GPUs{{Total: 2}, {Total: 2}}
 			}
 		}
+		if rapid.Bool().Draw(t, "checked") {
+			w.cfg.Idle, w.cfg.IdleAfter = IdleReclaim, 10*time.Minute
+			w.checks[w.nodes[0].Name], w.checks[w.nodes[1].Name] = time.Minute, time.Minute
+		}
 		hosts := []string{"slurm"}
 		if rapid.Bool().Draw(t, "pool") {
 			hosts = append(hosts, "yarn")
@@ -50,6 +54,9 @@ func TestPromisesHold(t *testing.T) {
 			j.ID, j.User, j.Limit, j.Requeueable = fmt.Sprint(i), rapid.SampledFrom([]string{"alice", "bob"}).Draw(t, "user"), 2*time.Hour, true
 			j.Shape = rapid.SampledFrom([]cluster.Shape{{GPUs: 1}, {GPUs: 2}, {GPUs: 3}, {GPUsPerNode: 4}, {NodesMin: 2, GPUsPerNode: 2}, {NodesMin: 2, GPUsPerNode: 4}, {GPUs: 6, NodesMax: 3}}).Draw(t, "shape")
 			j.Host = rapid.SampledFrom(hosts).Draw(t, "host")
+			if rapid.Bool().Draw(t, "idle") {
+				j.idle = map[int]bool{0: true, 1: true, 2: true, 3: rapid.Bool().Draw(t, "all")}
+			}
 			j.Hint.Checkpoint = rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "checkpoint")
 			j.Hint.Speed = rapid.SampledFrom([][]cluster.TypeSpeed{nil, nil, {{Type: "a100", Speed: 1}, {Type: "v100", Speed: .5}}, {{Type: "h100", Speed: 1}, {Type: "a100", Speed: .6}, {Type: "v100", Speed: .3}}}).Draw(t, "speed")
 			j.Hint.Model = rapid.SampledFrom([]string{"", "vgg16"}).Draw(t, "model")

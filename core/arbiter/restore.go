@@ -19,6 +19,7 @@ type Saved struct {
 	Jobs   []SavedJob
 	Leases []Lease // live ones
 	Debts  map[string]Debt
+	Places map[Place]Factors
 	Last   *Round
 }
 
@@ -42,9 +43,16 @@ type SavedJob struct {
 	Report   *fairness.Report
 	Since    time.Time
 	Counted  time.Time
+	Use      Use
+	Waited   Waited
 	Fails    int
 	Note     string
 	Done     bool
+}
+
+// Stated is a run time of the job as its user would state it.
+func (s *SavedJob) Stated(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * cmp.Or(s.Mean, 1))
 }
 
 // SaveApp returns the app as the ledger keeps it.
@@ -58,7 +66,7 @@ func (a *Arbiter) SaveApp(app *App) SavedApp {
 // SaveJob returns the job as the ledger keeps it.
 func (j *Job) SaveJob() SavedJob {
 	s := SavedJob{Job: j.Job, Estimate: j.Estimate, First: j.First, Declared: j.declared, Attained: j.Attained, Lost: j.Lost, Mean: j.mean, Report: j.report,
-		Since: j.since, Counted: j.counted, Fails: j.fails, Note: j.Note, Done: j.done}
+		Since: j.since, Counted: j.counted, Use: j.Use, Waited: j.Waited, Fails: j.fails, Note: j.Note, Done: j.done}
 	if j.App != nil {
 		s.App = j.App.ID
 	}
@@ -82,6 +90,9 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 	for entity, d := range s.Debts {
 		a.debts[entity] = d
 	}
+	for at, f := range s.Places {
+		a.places[at] = f
+	}
 	for _, sa := range s.Apps {
 		app := sa.App
 		app.work = 0 // told so far, of the jobs that are still known
@@ -93,7 +104,7 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 	slices.SortFunc(a.all, func(x, y *App) int { return cmp.Compare(x.Order, y.Order) })
 	for _, sj := range s.Jobs {
 		j := &Job{Job: sj.Job, App: a.apps[sj.App], Estimate: sj.Estimate, First: sj.First, declared: sj.Declared, Attained: sj.Attained, Lost: sj.Lost, mean: sj.Mean,
-			report: sj.Report, since: sj.Since, counted: sj.Counted, fails: sj.Fails, Note: sj.Note, done: sj.Done}
+			report: sj.Report, since: sj.Since, counted: sj.Counted, Use: sj.Use, Waited: sj.Waited, fails: sj.Fails, Note: sj.Note, done: sj.Done}
 		a.jobs[j.ID] = j
 		if j.App != nil {
 			j.App.jobs = append(j.App.jobs, j)

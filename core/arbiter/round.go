@@ -306,6 +306,31 @@ func (a *Arbiter) auction() {
 		return
 	}
 	a.ids.Round++
+	idle := a.wastedOf(expired)
+	m := a.contest(expired)
+	if len(idle) > 0 && !m.allServed() { // then those are on offer, too
+		for _, l := range idle {
+			expired[l] = true
+		}
+		m, idle = a.contest(expired), nil
+	}
+	for _, l := range idle {
+		a.renew(l, a.cfg.Lease)
+	}
+	if len(m.bids) == 0 || m.record.Free == 0 {
+		for _, l := range m.wasted {
+			a.renew(l, a.cfg.Lease)
+		}
+		a.gather(m)
+		return
+	}
+	a.settle(m)
+	a.promote()
+	a.gather(m)
+}
+
+// contest holds the round until each shared node is one host's.
+func (a *Arbiter) contest(expired map[*Lease]bool) *market {
 	sides, awards := a.sides(expired), map[string]int{}
 	m := a.hold(expired, sides, awards)
 	bound := m.record.Bound // as if hosts could mix
@@ -313,13 +338,7 @@ func (a *Arbiter) auction() {
 		m = a.hold(expired, sides, awards)
 		m.record.Bound, m.record.Exact = max(m.record.Bound, bound), false
 	}
-	if len(m.bids) == 0 || m.record.Free == 0 {
-		a.gather(m)
-		return
-	}
-	a.settle(m)
-	a.promote()
-	a.gather(m)
+	return m
 }
 
 // hold holds the round, as far as nothing of it is kept.
@@ -365,6 +384,7 @@ func (a *Arbiter) hold(expired map[*Lease]bool, sides map[string]string, awards 
 	m.stay(a, a.cfg.Lease)
 	m.leftovers(a.cfg.Lease)
 	m.tighten(&res)
+	m.keepIdle(a)
 	m.record.Welfare, m.record.Bound, m.record.Exact = res.Welfare, res.Bound, res.Exact
 	m.record.Proof = res.Proof()
 	m.widen()
@@ -526,10 +546,17 @@ func (a *Arbiter) settle(m *market) {
 		if !m.held[l] {
 			continue
 		}
+		wasted := slices.Contains(m.wasted, l)
 		if _, won := m.placed[l.Job]; !won {
 			l.State, l.Deadline = Ending, a.now.Add(a.cfg.Grace)
 			l.Warned = "its lease ran out and " + m.winner(l) + " needs the GPUs more"
+			if wasted {
+				i := a.idle(a.jobs[l.Job])
+				l.Warned = fmt.Sprintf("its lease ran out with %s, and %s needs them", i.note(a.now), m.winner(l))
+			}
 			a.changed.Leases = append(a.changed.Leases, l)
+		} else if wasted {
+			a.renew(l, a.cfg.Lease)
 		}
 	}
 	// Of the apps that took no part and won nothing only their number is kept.

@@ -29,6 +29,9 @@ func (m *market) divideSlots() {
 			gangs, placed = append(gangs, g), append(placed, p)
 		}
 	}
+	for _, g := range m.kept {
+		gangs, placed = append(gangs, g), append(placed, m.placed[g.ID])
+	}
 	auction.NewSpace(m.offered).Settle(gangs, placed)
 	for _, p := range placed {
 		m.placed[p.Gang] = p

@@ -172,6 +172,7 @@ type Explanation struct {
 	Free   int          // GPUs free now
 	Types  string       // of the GPUs under its lease
 	Speed  float64      // of the job on them, 1 being what its run time is stated for; 0: it says nothing
+	Idle   Idle         // of the job's GPUs
 }
 
 // Explain answers for one job; false if it is not known. A bare array id stands
@@ -197,6 +198,7 @@ func (a *Arbiter) Explain(id string) (Explanation, bool) {
 		if e.Types = cmp.Or(j.Shape.Type, a.typesOn(l.On)); j.hinted() {
 			e.Speed = a.times(j, l.On) * j.mean
 		}
+		e.Idle = a.idle(j)
 	}
 	if j.App != nil {
 		e.Debt = a.Owes(j.App.Entity)
@@ -292,7 +294,7 @@ func (a *Arbiter) advice(j *Job, free int) []string {
 	case fairness.Guess:
 		out = append(out, "its run time is a guess, as it has no time limit; declare it: "+j.saying("runtime=2h"))
 	}
-	if m := j.Hint.Model; m != "" && !slices.Contains(fairness.Models(), m) {
+	if m := j.Hint.Model; m != "" && len(j.Hint.Place) == 0 && !slices.Contains(fairness.Models(), m) {
 		out = append(out, fmt.Sprintf("model=%s is not known, so its placement is valued as usual; known are %s, or say place=1,.9,.7,.5", m, strings.Join(fairness.Models(), ", ")))
 	}
 	if !a.reclaimable(j) && a.cfg.Reclaim == ReclaimDeclared {
@@ -322,6 +324,7 @@ type State struct {
 	Last    *Round
 	Apps    []*App
 	Leases  []*Lease
+	Idle    []Idle // the longest idle first
 	Config  Config
 }
 
@@ -347,7 +350,7 @@ func (a *Arbiter) State() State {
 	slices.SortFunc(s.Apps, func(x, y *App) int {
 		return cmp.Or(x.Ended.Compare(y.Ended), cmp.Compare(y.Rho, x.Rho), cmp.Compare(x.Order, y.Order))
 	})
-	s.Leases = slices.Clone(a.leases)
+	s.Leases, s.Idle = slices.Clone(a.leases), a.idlers()
 	return s
 }
 

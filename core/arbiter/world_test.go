@@ -35,6 +35,7 @@ type world struct {
 	loose    map[string]bool // nodes on which jobs were started whose grant said no slots
 	slow     bool            // a job's GPUs are free a tick before it has ended for good
 	decided  func(*Decision)
+	checks   map[string]time.Duration // by node: how often its GPUs are looked at
 }
 
 type simJob struct {
@@ -42,11 +43,12 @@ type simJob struct {
 	takes time.Duration // run time at S = 1
 	ran   time.Duration
 	gone  bool
+	idle  map[int]bool // devices it does nothing with, on any node
 }
 
 func newWorld(fail func(string, ...any)) *world {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	w := &world{cfg: Defaults(), begin: begin, now: begin, tick: 5 * time.Second, fail: fail, renewals: map[uint64]int{}, loose: map[string]bool{}}
+	w := &world{cfg: Defaults(), begin: begin, now: begin, tick: 5 * time.Second, fail: fail, renewals: map[uint64]int{}, loose: map[string]bool{}, checks: map[string]time.Duration{}}
 	w.cfg.Settle, w.cfg.Restart = 0, time.Minute
 	return w
 }
@@ -154,6 +156,9 @@ func (w *world) observe() Decision {
 	}
 	snap := &cluster.Snapshot{Host: "test"}
 	for _, n := range w.nodes {
+		if every := w.checks[n.Name]; every > 0 && w.now.Sub(n.Use.Until) >= every {
+			w.look(n)
+		}
 		c := *n
 		c.GPUs, c.Slots = slices.Clone(n.GPUs), slices.Clone(n.Slots)
 		for _, j := range w.jobs {
@@ -181,6 +186,47 @@ func (w *world) observe() Decision {
 		w.idle()
 	}
 	return d
+}
+
+// look is a node's health check, as far as its GPUs are busy.
+func (w *world) look(n *cluster.Node) {
+	of := w.checks[n.Name]
+	use := cluster.Use{Until: w.now, Of: of}
+	for d := range n.GPUs[0].Total {
+		g := cluster.GPUUse{Device: d, Idle: w.now.Add(-of)}
+		for _, j := range w.jobs {
+			if j.State == cluster.Running && !j.idle[d] && slices.ContainsFunc(j.On, func(s cluster.Share) bool {
+				return s.Node == n.Name && j.Devices[slices.Index(j.On, s)]>>d&1 == 1
+			}) {
+				g.Busy, g.Idle = 1, time.Time{}
+			}
+		}
+		for _, was := range n.Use.GPUs {
+			if was.Device == d && !was.Idle.IsZero() && !g.Idle.IsZero() {
+				g.Idle = was.Idle
+			}
+		}
+		use.GPUs = append(use.GPUs, g)
+	}
+	n.Use = use
+}
+
+// devices are the lowest that nobody has.
+func (w *world) devices(node string, gpus int) (out uint64) {
+	var taken uint64
+	for _, j := range w.jobs {
+		for i, s := range j.On {
+			if s.Node == node && j.State == cluster.Running && i < len(j.Devices) {
+				taken |= j.Devices[i]
+			}
+		}
+	}
+	for d := 0; gpus > 0; d++ {
+		if taken>>d&1 == 0 {
+			out, gpus = out|1<<d, gpus-1
+		}
+	}
+	return out
 }
 
 func (w *world) tell(d *Decision) {
@@ -328,6 +374,10 @@ func (w *world) start(g Grant) {
 			}
 		}
 	}
+	j.Devices = nil
+	for _, s := range on {
+		j.Devices = append(j.Devices, w.devices(s.Node, s.GPUs))
+	}
 	j.State, j.Start, j.On = cluster.Running, w.now, on
 }
 
@@ -377,12 +427,14 @@ func (w *world) command(d *datadriven.TestData) string {
 		w.cfg.Entity = Entity(arg("entity", string(w.cfg.Entity)))
 		w.cfg.Payment, w.cfg.Reference = Payment(arg("payment", string(w.cfg.Payment))), Reference(arg("reference", string(w.cfg.Reference)))
 		w.cfg.F, _ = strconv.ParseFloat(arg("f", "0.8"), 64)
+		w.cfg.Idle, w.cfg.IdleAfter = IdlePolicy(arg("idle", string(w.cfg.Idle))), span("idle_after", w.cfg.IdleAfter.String())
 	case "nodes":
 		for range num("n", 1) {
 			w.addNode(fmt.Sprintf("n%d", len(w.nodes)+1), arg("rack", ""), num("gpus", 8))
 			w.nodes[len(w.nodes)-1].Shared = arg("of", "") == "both"
 			n := w.nodes[len(w.nodes)-1]
 			n.GPUs[0].Type = arg("type", "")
+			w.checks[n.Name] = span("check", "0s")
 			for k := num("slots", 0); k > 0; k-- {
 				n.Slots = append(n.Slots, cluster.GPUs{Total: n.GPUs[0].Total / num("slots", 1)})
 			}
@@ -422,6 +474,12 @@ func (w *world) command(d *datadriven.TestData) string {
 		}
 		if j := w.job(arg("job", "")); j != nil {
 			j.Blocked = arg("blocked", "")
+			j.idle = map[int]bool{}
+			for _, d := range strings.Split(arg("idle", ""), ",") { // idle=(0,3)
+				if n, err := strconv.Atoi(d); err == nil {
+					j.idle[n] = true
+				}
+			}
 		}
 		w.deaf = arg("host", "") == "deaf"
 		w.silent = strings.TrimPrefix(arg("silent", w.silent), "nobody")
@@ -447,6 +505,15 @@ func (w *world) command(d *datadriven.TestData) string {
 			return "unknown job\n"
 		}
 		w.say("%s", e.Why)
+		if u := e.Job.Use; u.Seen > 0 {
+			w.log = append(w.log, fmt.Sprintf("busy for %.0f%% of %.1f GPU-hours; waited %s for the auction, %s for GPUs to come free, %s to start", 100*u.Busy/u.Seen, u.Seen/3600,
+				e.Job.Waited.Auction, e.Job.Waited.Gather, e.Job.Waited.Start))
+		}
+		for _, i := range w.arb.idlers() {
+			if i.Job == e.Job {
+				w.log = append(w.log, i.note(w.now))
+			}
+		}
 		w.log = append(w.log, e.Advice...)
 	case "round":
 		r := w.arb.last

@@ -54,6 +54,21 @@ type Node struct {
 	Exclusive bool   // one job holds the whole node
 	Shared    bool   // two hosts have it: all of its GPUs are for one of them at a time
 	Holder    string // of a shared node, the host that has GPUs of it in use; "" if none
+	Use       Use    // of its GPUs, as it last said
+}
+
+// Use is how busy a node's GPUs were for some time; zero: nobody says. Immutable.
+type Use struct {
+	Until time.Time
+	Of    time.Duration
+	GPUs  []GPUUse // those that are looked at
+}
+
+// GPUUse is of one GPU.
+type GPUUse struct {
+	Device int       // the host's number, below 64
+	Busy   float64   // share of the time in which some kernel ran, [0,1]
+	Idle   time.Time // none has since; zero: one did when it was last looked at
 }
 
 // GPUs counts a node's GPUs of one type.
@@ -302,6 +317,7 @@ type Job struct {
 	Nodes       []string // nodes it may run on
 	Required    []string // nodes it must have; more may join them
 	On          []Share  // where it runs
+	Devices     []uint64 // which GPUs of each of On, by the host's numbers, the first in bit 0; none: not known
 	Hint        Hint
 }
 

@@ -27,15 +27,30 @@ var defaultSpeed = []float64{1, 1, .9, .85}
 // Speed is S of a job at a placement level: its speed as a fraction of that
 // within a slot, relative to one machine, since most hosts do not tell slots apart.
 func Speed(h cluster.Hint, level cluster.Level) float64 {
-	s := defaultSpeed
-	if m, ok := models[h.Model]; ok {
-		s = m
-	}
-	if len(h.Place) > 0 {
-		s = h.Place
-	}
+	s := place(h)
 	last := len(s) - 1
 	return s[min(int(level), last)] / s[min(int(cluster.Machine), last)]
+}
+
+func place(h cluster.Hint) []float64 {
+	if len(h.Place) > 0 {
+		return h.Place
+	}
+	if m, ok := models[h.Model]; ok {
+		return m
+	}
+	return defaultSpeed
+}
+
+// Place is S of a job at each level as a fraction of that within a slot; of levels that
+// nobody speaks of as at the last before.
+func Place(h cluster.Hint) []float64 {
+	s := place(h)
+	out := make([]float64, cluster.Cluster+1)
+	for level := range out {
+		out[level] = s[min(level, len(s)-1)] / s[0]
+	}
+	return out
 }
 
 // SpeedOn is a job's speed on GPUs of a type: as its speed= says, where a type that

@@ -41,13 +41,21 @@ type GPU struct {
 	Throttle   []string  `json:"throttle,omitempty"`                // why clocks are lowered
 	Processes  *int      `json:"processes,omitempty"`               // nvmlDeviceGetComputeRunningProcesses
 	UtilPct    *int      `json:"utilisation_pct,omitempty"`         // nvmlDeviceGetUtilizationRates, of time
-	NVLinks    []NVLink  `json:"nvlinks,omitempty"`                 // the active ones
-	Answered   int       `json:"calls_answered"`                    // with a value or "not supported"
-	CallErrors []Failure `json:"call_errors,omitempty"`             // all other calls
+	Lately     *Lately   `json:"lately,omitempty"`
+	NVLinks    []NVLink  `json:"nvlinks,omitempty"`     // the active ones
+	Answered   int       `json:"calls_answered"`        // with a value or "not supported"
+	CallErrors []Failure `json:"call_errors,omitempty"` // all other calls
 
 	levels map[int]Level // to GPUs of lower index
 	lost   bool
 	reset  bool
+}
+
+// Lately is how busy the GPU was in the last seconds: the samples that the driver has
+// kept (nvmlDeviceGetSamples), or else UtilPct.
+type Lately struct {
+	MeanPct int `json:"mean_pct"`
+	PeakPct int `json:"peak_pct"`
 }
 
 // MIG is how a GPU is divided, if its model can be.

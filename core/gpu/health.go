@@ -19,13 +19,15 @@ type Health struct {
 	Clean bool     `json:"clean"`           // the node was seen without our mark since we last drained it
 	GPUs  []Known  `json:"gpus,omitempty"`  // by index, as of the last healthy check
 	Stuck *Process `json:"stuck,omitempty"` // that reads NVML and could not be ended
+	Use   Use      `json:"use,omitzero"`
 }
 
 // Known is what is remembered of a GPU, as one that is lost says nothing any more.
 type Known struct {
-	UUID    string `json:"uuid,omitempty"`
-	File    string `json:"file,omitempty"`
-	Divided bool   `json:"divided,omitempty"` // into MIG instances
+	UUID    string  `json:"uuid,omitempty"`
+	File    string  `json:"file,omitempty"`
+	Divided bool    `json:"divided,omitempty"` // into MIG instances
+	Lately  *Lately `json:"lately,omitempty"`  // not of one that is divided
 }
 
 // Process is one of this machine.
@@ -44,6 +46,7 @@ type Rule struct {
 type SlurmNode struct {
 	State  string // as in scontrol show node: MIXED+DRAIN
 	Reason string
+	Extra  string
 }
 
 // A reason of ours begins and ends so. One that somebody has changed is no longer ours.
@@ -69,11 +72,12 @@ func (n SlurmNode) Idle() bool {
 	return base == "IDLE" || base == "DOWN"
 }
 
-// nodeState and nodeReason find two lines of `scontrol show node` (src/api/node_info.c); a
-// reason's further lines are left.
+// These find lines of `scontrol show node` (src/api/node_info.c); a reason's further
+// lines are left.
 var (
 	nodeState  = regexp.MustCompile(`(?m)^ *State=(\S+)`)
 	nodeReason = regexp.MustCompile(`(?m)^ *Reason=(.*?)(?: \[\S*@\S*\])?$`)
+	nodeExtra  = regexp.MustCompile(`(?m)^ *Extra=(.*)$`)
 )
 
 // ParseNode reads `scontrol show node NODE`.
@@ -86,6 +90,9 @@ func ParseNode(text string) (n SlurmNode, err error) {
 	if reason := nodeReason.FindStringSubmatch(text); reason != nil {
 		n.Reason = reason[1]
 	}
+	if extra := nodeExtra.FindStringSubmatch(text); extra != nil {
+		n.Extra = extra[1]
+	}
 	return n, nil
 }
 
@@ -94,7 +101,9 @@ func Knows(m *Machine) []Known {
 	out := make([]Known, len(m.GPUs))
 	for i := range m.GPUs {
 		g := &m.GPUs[i]
-		out[i] = Known{g.UUID, g.File(), g.Divided()}
+		if out[i] = (Known{UUID: g.UUID, File: g.File(), Divided: g.Divided()}); !g.Divided() {
+			out[i].Lately = g.Lately
+		}
 	}
 	return out
 }
@@ -180,20 +189,25 @@ func (h *Health) Reason(v Verdict) string {
 // on. conf is the node's gres.conf. ok is false if one of them is not known.
 func (h *Health) Gone(v Verdict, conf *GresFile) (devices []int, ok bool) {
 	ok = true
-	divided := slices.ContainsFunc(h.GPUs, func(k Known) bool { return k.Divided })
 	for _, f := range v.Faults {
 		if !f.Gone {
 			continue
 		}
-		var found []int
-		if len(conf.Lines) > 0 {
-			found = conf.Numbers(f.File)
-		} else if f.GPU >= 0 && !divided { // AutoDetect: in order of PCI bus id
-			found = []int{f.GPU}
-		}
+		found := conf.devices(h.GPUs, f.GPU, f.File)
 		devices, ok = append(devices, found...), ok && len(found) > 0
 	}
 	return devices, ok
+}
+
+// devices are Slurm's numbers of the GPU of an index, whose file it is, beside others.
+func (f *GresFile) devices(all []Known, index int, file string) []int {
+	if len(f.Lines) > 0 {
+		return f.Numbers(file)
+	}
+	if index < 0 || slices.ContainsFunc(all, func(k Known) bool { return k.Divided }) {
+		return nil
+	}
+	return []int{index} // AutoDetect: in order of PCI bus id
 }
 
 // Numbers lists by Slurm's numbers the devices that are on the GPU of a device file. Slurm

@@ -33,7 +33,7 @@ func TestHealth(t *testing.T) {
 			switch e {
 			case 'A':
 				if !n.Drained() {
-					n = SlurmNode{"IDLE+DRAIN", "to be cleaned"}
+					n = SlurmNode{State: "IDLE+DRAIN", Reason: "to be cleaned"}
 				}
 				continue
 			case 'a':
@@ -57,7 +57,7 @@ func TestHealth(t *testing.T) {
 			}
 			switch act {
 			case Drain:
-				n = SlurmNode{"IDLE+DRAIN", h.Reason(v)}
+				n = SlurmNode{State: "IDLE+DRAIN", Reason: h.Reason(v)}
 			case Undrain:
 				n = SlurmNode{State: "IDLE"}
 			}
@@ -148,7 +148,7 @@ func TestDevicesOf(t *testing.T) {
 
 func TestParseNode(t *testing.T) {
 	n, err := ParseNode("NodeName=n1 Arch=x86_64\n   State=MIXED+DRAIN ThreadsPerCore=1\n   Reason=themis: GPU 0: lost; undrained by itself when healthy [root@2026-12-02T10:00:00]\n")
-	if want := (SlurmNode{"MIXED+DRAIN", "themis: GPU 0: lost; undrained by itself when healthy"}); err != nil || n != want || !n.Drained() || !n.Ours() || n.Idle() {
+	if want := (SlurmNode{State: "MIXED+DRAIN", Reason: "themis: GPU 0: lost; undrained by itself when healthy"}); err != nil || n != want || !n.Drained() || !n.Ours() || n.Idle() {
 		t.Errorf("%+v, %v", n, err)
 	}
 	if n, err = ParseNode("   State=IDLE ThreadsPerCore=1\n"); err != nil || n.Drained() || n.Ours() || !n.Idle() {

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"encoding/binary"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -28,6 +29,7 @@ import (
 //	init ERROR                       nvmlInit fails
 //	gpus N                           with minor = index, a UUID and a bus id
 //	WHICH name|minor|uuid|memory|bus|node|cpus|ecc|uncorrected|remapped|retiring|throttle|processes|util VALUE
+//	WHICH samples PCT,PCT,...        of utilisation, as the driver keeps them
 //	WHICH nvlink LINKS PEER|switch|elsewhere
 //	WHICH sysnode N                  the NUMA node in sysfs
 //	WHICH level PEERS LEVEL          a number of nvmlGpuTopologyLevel_t, both ways
@@ -257,6 +259,16 @@ func (v *inventory) set(i int, key string, value []string) error {
 		m.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return make([]nvml.ProcessInfo, n), nvml.SUCCESS }
 	case "util":
 		m.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: uint32(n)}, nvml.SUCCESS }
+	case "samples":
+		var samples []nvml.Sample
+		for _, pct := range strings.Split(text, ",") {
+			var s nvml.Sample
+			binary.NativeEndian.PutUint32(s.SampleValue[:], uint32(number(pct)))
+			samples = append(samples, s)
+		}
+		m.GetSamplesFunc = func(nvml.SamplingType, uint64) (nvml.ValueType, []nvml.Sample, nvml.Return) {
+			return nvml.VALUE_TYPE_UNSIGNED_INT, samples, nvml.SUCCESS
+		}
 	case "mig":
 		m.GetMigModeFunc = func() (int, int, nvml.Return) { return int(state), int(state), nvml.SUCCESS }
 		m.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }

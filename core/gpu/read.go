@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -271,7 +272,24 @@ func (r *reader) health(d nvml.Device) {
 	}
 	if u, ok := ask(r, "nvmlDeviceGetUtilizationRates", d.GetUtilizationRates); ok {
 		g.UtilPct = maybe(int(u.Gpu), true)
+		g.Lately = &Lately{int(u.Gpu), int(u.Gpu)}
 	}
+	if r.lib.Extensions().LookupSymbol("nvmlDeviceGetSamples") == nil { // its errors say nothing of health
+		r.begin("nvmlDeviceGetSamples", g.Index)
+		if _, s, ret := d.GetSamples(nvml.GPU_UTILIZATION_SAMPLES, 0); ret == nvml.SUCCESS && len(s) > 0 {
+			g.Lately = lately(s)
+		}
+	}
+}
+
+// lately adds up samples, each a 32-bit number of per cent in the machine's own order.
+func lately(samples []nvml.Sample) *Lately {
+	sum, peak := 0, 0
+	for _, s := range samples {
+		pct := int(min(binary.NativeEndian.Uint32(s.SampleValue[:4]), 100))
+		sum, peak = sum+pct, max(peak, pct)
+	}
+	return &Lately{(sum + len(samples)/2) / len(samples), peak}
 }
 
 // throttle names nvmlClocksThrottleReason bits; an idle GPU is not throttled.

@@ -55,3 +55,84 @@ func TestLearnedComesBack(t *testing.T) {
 		}
 	}
 }
+
+// TestPast: what an ended job made of its GPUs and what it waited for is kept, with its
+// leases, the newest first; others' jobs are not shown to an owner. So are measured places.
+func TestPast(t *testing.T) {
+	l, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	a := arbiter.New(arbiter.Defaults(), now)
+	node := cluster.Node{Name: "n1", GPUs: []cluster.GPUs{{Total: 4}}}
+	var jobs []cluster.Job
+	for i := range 3 {
+		jobs = append(jobs, cluster.Job{ID: string(rune('1' + i)), UID: uint32(7 + i%2), User: "u", AnyNode: true,
+			Shape: cluster.Shape{NodesMin: 1, GPUs: 1}, Hint: cluster.Hint{Runtime: time.Hour}})
+	}
+	step := func(after time.Duration) {
+		now = now.Add(after)
+		d := a.Step(now, &cluster.Snapshot{Nodes: []cluster.Node{node}, Jobs: jobs})
+		d.Places = map[arbiter.Place]arbiter.Factors{{User: "u", Model: "m"}: {cluster.Rack: {N: 1, Mean: .5}}}
+		if err := l.Write(a, &d, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use := func(busy float64) {
+		node.Use = cluster.Use{Until: now, Of: time.Minute, GPUs: []cluster.GPUUse{{Device: 3, Busy: busy}}}
+	}
+	use(0)
+	step(0)
+	step(5 * time.Second) // the auction
+	for i := range jobs {
+		jobs[i].State, jobs[i].Start, jobs[i].On, jobs[i].Devices = cluster.Running, now, []cluster.Share{{Node: "n1", GPUs: 1}}, []uint64{1 << (3 - i)}
+	}
+	step(0)
+	now = now.Add(time.Minute)
+	use(.25)
+	step(0)
+	for i := range 2 { // 1 and 2, the third runs on
+		jobs[i].State, jobs[i].Outcome, jobs[i].End = cluster.Ended, cluster.Completed, now
+		step(time.Second)
+	}
+	past, err := l.Past("", 10, nil)
+	if err != nil || len(past) != 2 || past[0].Job.ID != "2" || past[1].Job.ID != "1" {
+		t.Fatalf("%+v, %v", past, err)
+	}
+	p := past[1]
+	if p.Use != (arbiter.Use{Seen: 60, Busy: 15}) || p.Waited.Auction != 5*time.Second || len(p.Leases) != 1 || p.Leases[0].Ended.Sub(p.Leases[0].Started) < time.Minute {
+		t.Errorf("job 1: %+v", p)
+	}
+	if past[0].Use != (arbiter.Use{}) {
+		t.Errorf("job 2, whose GPU nobody looked at: %+v", past[0].Use)
+	}
+	for _, c := range []struct {
+		job   string
+		limit int
+		owner uint32
+		want  int
+	}{{"", 1, 0, 1}, {"1", 10, 0, 1}, {"3", 10, 0, 0}, {"", 10, 8, 1}, {"1", 10, 8, 0}} {
+		owner := &c.owner
+		if c.owner == 0 {
+			owner = nil
+		}
+		if got, err := l.Past(c.job, c.limit, owner); err != nil || len(got) != c.want {
+			t.Errorf("%+v: %d jobs, %v", c, len(got), err)
+		}
+	}
+	s, _, err := l.Load(now)
+	if f := s.Places[arbiter.Place{User: "u", Model: "m"}]; err != nil || f[cluster.Rack].Mean != .5 || f[cluster.Rack].N != 1 {
+		t.Errorf("places: %+v, %v", s.Places, err)
+	}
+	var third arbiter.SavedJob
+	for _, j := range s.Jobs {
+		if j.Job.ID == "3" {
+			third = j
+		}
+	}
+	if third.Waited.Auction != 5*time.Second {
+		t.Errorf("job 3, which goes on: %+v", third.Waited)
+	}
+}

@@ -51,6 +51,9 @@ func (l *Ledger) load(now time.Time) (s arbiter.Saved, past []arbiter.SavedJob, 
 	if s.Debts, err = l.debts(); err != nil {
 		return s, nil, err
 	}
+	if s.Places, err = l.places(); err != nil {
+		return s, nil, err
+	}
 	last, err := l.Rounds(1)
 	if err != nil {
 		return s, nil, err
@@ -121,6 +124,32 @@ func (l *Ledger) Leases(limit int) ([]arbiter.Lease, error) {
 	return l.leases("ORDER BY id DESC LIMIT ?", limit)
 }
 
+// Past is a job that has ended, with all its leases.
+type Past struct {
+	arbiter.SavedJob
+	Leases []arbiter.Lease
+}
+
+// Past returns the jobs that ended last, the newest first; or the one that job names.
+// owner, unless nil, is whose jobs to look at.
+func (l *Ledger) Past(job string, limit int, owner *uint32) ([]Past, error) {
+	query, args := "SELECT saved FROM job WHERE done = 1", []any{}
+	if job != "" {
+		query, args = query+" AND id = ?", append(args, job)
+	}
+	if owner != nil {
+		query, args = query+" AND uid = ?", append(args, *owner)
+	}
+	jobs, err := l.jobs(query+" ORDER BY ended DESC LIMIT ?", append(args, limit)...)
+	out := make([]Past, len(jobs))
+	for i := range jobs {
+		if out[i].SavedJob = jobs[i]; err == nil {
+			out[i].Leases, err = l.leases("WHERE job = ? ORDER BY id", jobs[i].Job.ID)
+		}
+	}
+	return out, err
+}
+
 // StoredRound is a round with how long it took to decide.
 type StoredRound struct {
 	arbiter.Round
@@ -187,6 +216,25 @@ func (l *Ledger) debts() (map[string]arbiter.Debt, error) {
 	out := make(map[string]arbiter.Debt, len(list))
 	for _, o := range list {
 		out[o.entity] = o.Debt
+	}
+	return out, err
+}
+
+func (l *Ledger) places() (map[arbiter.Place]arbiter.Factors, error) {
+	type measured struct {
+		at arbiter.Place
+		f  arbiter.Factors
+	}
+	list, err := collect(l.db, func(rows *sql.Rows) (m measured, err error) {
+		var factors string
+		if err = rows.Scan(&m.at.User, &m.at.Model, &factors); err == nil {
+			err = json.Unmarshal([]byte(factors), &m.f)
+		}
+		return m, err
+	}, "SELECT * FROM place")
+	out := make(map[arbiter.Place]arbiter.Factors, len(list))
+	for _, m := range list {
+		out[m.at] = m.f
 	}
 	return out, err
 }

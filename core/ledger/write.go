@@ -19,7 +19,7 @@ import (
 // Write commits one decision of the arbiter, all of it or nothing. took is how
 // long the decision took to make.
 func (l *Ledger) Write(a *arbiter.Arbiter, d *arbiter.Decision, took time.Duration) error {
-	if len(d.Apps)+len(d.Jobs)+len(d.Leases)+len(d.Debts) == 0 && d.Round == nil {
+	if len(d.Apps)+len(d.Jobs)+len(d.Leases)+len(d.Debts)+len(d.Places) == 0 && d.Round == nil {
 		return nil
 	}
 	err := l.tx(func(tx *sql.Tx) error {
@@ -41,6 +41,10 @@ func (l *Ledger) Write(a *arbiter.Arbiter, d *arbiter.Decision, took time.Durati
 		}
 		for entity, debt := range d.Debts {
 			w.exec("INSERT OR REPLACE INTO debt VALUES (?,?,?)", entity, debt.GPUSeconds, micros(debt.At))
+		}
+		for at, f := range d.Places {
+			factors, _ := json.Marshal(f)
+			w.exec("INSERT OR REPLACE INTO place VALUES (?,?,?)", at.User, at.Model, string(factors))
 		}
 		for _, lease := range d.Leases { // those that end make room first
 			if lease.State == arbiter.Over {

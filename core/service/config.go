@@ -39,13 +39,15 @@ type AuctionConfig struct {
 
 // LeaseConfig is [lease].
 type LeaseConfig struct {
-	Length  Duration        `toml:"length"`
-	Grid    Duration        `toml:"grid"` // 0: a quarter of Length
-	Least   Duration        `toml:"least"`
-	Grace   Duration        `toml:"grace"`
-	TakeUp  Duration        `toml:"take_up"`
-	Restart Duration        `toml:"restart_cost"`
-	Reclaim arbiter.Reclaim `toml:"reclaim"`
+	Length    Duration           `toml:"length"`
+	Grid      Duration           `toml:"grid"` // 0: a quarter of Length
+	Least     Duration           `toml:"least"`
+	Grace     Duration           `toml:"grace"`
+	TakeUp    Duration           `toml:"take_up"`
+	Restart   Duration           `toml:"restart_cost"`
+	Reclaim   arbiter.Reclaim    `toml:"reclaim"`
+	IdleAfter Duration           `toml:"idle_after"`
+	Idle      arbiter.IdlePolicy `toml:"idle"`
 }
 
 // GatherConfig is [gather].
@@ -103,7 +105,7 @@ func DefaultConfig() Config {
 	return Config{
 		Auction: AuctionConfig{F: a.F, Settle: Duration(a.Settle), Payment: a.Payment, Debt: Duration(a.DebtHalf)},
 		Lease: LeaseConfig{Length: Duration(a.Lease), Least: Duration(a.LeaseMin), Grace: Duration(a.Grace),
-			TakeUp: Duration(a.TakeUp), Restart: Duration(a.Restart), Reclaim: a.Reclaim},
+			TakeUp: Duration(a.TakeUp), Restart: Duration(a.Restart), Reclaim: a.Reclaim, IdleAfter: Duration(a.IdleAfter), Idle: a.Idle},
 		Gather:   GatherConfig{After: Duration(a.GatherAfter), Limit: Duration(a.GatherLimit)},
 		Share:    ShareConfig{Entity: a.Entity},
 		Fairness: FairnessConfig{Reference: a.Reference, Target: a.Target, Aim: a.Aim},
@@ -191,6 +193,8 @@ func (c *Config) checks() []check {
 		{"lease.restart_cost", c.Lease.Restart >= 0, "must not be negative"},
 		{"lease.reclaim", c.Lease.Reclaim == arbiter.ReclaimDeclared || c.Lease.Reclaim == arbiter.ReclaimRequeueable || c.Lease.Reclaim == arbiter.ReclaimNever,
 			fmt.Sprintf(`is %q: it must be "declared", "requeueable" or "never"`, c.Lease.Reclaim)},
+		positive("lease.idle_after", c.Lease.IdleAfter),
+		{"lease.idle", c.Lease.Idle == arbiter.IdleWarn || c.Lease.Idle == arbiter.IdleReclaim, fmt.Sprintf(`is %q: it must be "warn" or "reclaim"`, c.Lease.Idle)},
 		{"gather.after", c.Gather.After >= 0, "must not be negative"},
 		positive("gather.limit", c.Gather.Limit),
 		{"share.entity", c.Share.Entity == arbiter.ByUser || c.Share.Entity == arbiter.ByAccount || c.Share.Entity == arbiter.ByApp,
@@ -220,6 +224,7 @@ func (c *Config) Arbiter() arbiter.Config {
 		TakeUp: time.Duration(c.Lease.TakeUp), Restart: time.Duration(c.Lease.Restart), Reclaim: c.Lease.Reclaim,
 		GatherAfter: time.Duration(c.Gather.After), GatherLimit: time.Duration(c.Gather.Limit), Entity: c.Share.Entity,
 		Reference: c.Fairness.Reference, Target: c.Fairness.Target, Aim: c.Fairness.Aim,
+		IdleAfter: time.Duration(c.Lease.IdleAfter), Idle: c.Lease.Idle,
 		Grid: time.Duration(cmp.Or(c.Lease.Grid, c.Lease.Length/4)),
 	}
 }

@@ -28,6 +28,7 @@ func snapshotOf(in *pb.Snapshot) *cluster.Snapshot {
 				node.Slots = append(node.Slots, cluster.GPUs{Total: int(s.Total), Used: int(min(s.Used, s.Total))})
 			}
 		}
+		node.Use = useOf(n.Extra)
 		out.Nodes = append(out.Nodes, node)
 	}
 	for _, j := range in.Jobs {
@@ -67,8 +68,18 @@ func jobOf(host string, j *pb.Job, nodes []*pb.Node) cluster.Job {
 	}
 	for _, s := range j.On {
 		if int(s.Node) < len(nodes) {
+			out.Devices = append(out.Devices, s.Devices)
 			out.On = append(out.On, cluster.Share{Node: nodes[s.Node].Name, GPUs: int(s.Gpus), Slots: slotsOf(s, nodes[s.Node])})
 		}
+	}
+	return out
+}
+
+func useOf(extra string) (out cluster.Use) {
+	said, _ := bridge.ParseUse(extra)
+	out.Until, out.Of = said.Until, said.Of
+	for _, g := range said.GPUs {
+		out.GPUs = append(out.GPUs, cluster.GPUUse{Device: g.Device, Busy: float64(g.Busy) / 100, Idle: g.Idle})
 	}
 	return out
 }
@@ -154,6 +165,9 @@ func directivesOf(d *arbiter.Decision, c *Config) *pb.Directives {
 	}
 	for _, w := range d.Waits {
 		out.Waits = append(out.Waits, &pb.Wait{Job: w.Job, Why: w.Why})
+	}
+	for _, n := range d.Notes {
+		out.Notes = append(out.Notes, &pb.Wait{Job: n.Job, Why: n.Why})
 	}
 	return out
 }

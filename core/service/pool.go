@@ -295,6 +295,11 @@ func (p *pool) own(h *host, d *pb.Directives) *pb.Directives {
 			out.Waits = append(out.Waits, w)
 		}
 	}
+	for _, n := range d.Notes {
+		if mine[n.Job] {
+			out.Notes = append(out.Notes, n)
+		}
+	}
 	return out
 }
 

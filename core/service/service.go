@@ -148,8 +148,8 @@ func (s *Service) announce(to *host, d *pb.Directives) (*pb.Directives, error) {
 		to.told, to.hash = s.seq, h
 	}
 	// What follows is for the shim alone and no news to the host.
-	return &pb.Directives{Seq: to.told, TickMs: d.TickMs, FallbackAfterMs: d.FallbackAfterMs, Grants: d.Grants,
-		Reclaims: d.Reclaims, Waits: d.Waits, AgainMs: s.again()}, nil
+	d.Seq, d.AgainMs = to.told, s.again()
+	return d, nil
 }
 
 // again is when the arbiter wants to see the next snapshot: when a round is due

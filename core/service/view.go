@@ -49,6 +49,9 @@ func (s *Service) View(_ context.Context, uid uint32, v *pb.View) ([]byte, error
 	case v.Name == "leases" && v.Limit > 0:
 		out, err := s.pastLeases(int(min(v.Limit, viewMost)), show)
 		return answer(out, err)
+	case v.Name == "ledger":
+		out, err := s.past(v.Job, int(min(max(v.Limit, 1), viewMost)), uid)
+		return answer(out, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,6 +66,8 @@ func (s *Service) View(_ context.Context, uid uint32, v *pb.View) ([]byte, error
 		out = s.apps(show)
 	case "explain":
 		out, err = s.explain(v.Job, show)
+	case "places":
+		out = s.places(uid)
 	case "leases":
 		out = s.leases(show)
 	default:
@@ -137,6 +142,11 @@ func (s *Service) status(show func(string) bool, internals bool) bridge.Status {
 			}
 		}
 	}
+	for _, i := range st.Idle {
+		if show(i.Job.App.ID) {
+			out.Idle = append(out.Idle, idleView(i))
+		}
+	}
 	if internals {
 		out.Internals = s.internals()
 	}
@@ -205,7 +215,11 @@ func (s *Service) explain(id string, show func(string) bool) (*bridge.Explain, e
 		b, r := bidView(*e.Bid), roundView(e.Last, func(string) bool { return false })
 		v.Bid, v.Round = &b, &r
 	}
-	v.Debt = e.Debt
+	v.Debt, v.Used, v.Waited = e.Debt, useView(j.Use), waitedView(j.Waited)
+	if e.Idle.GPUs > 0 {
+		i := idleView(e.Idle)
+		v.Idle = &i
+	}
 	for _, r := range e.Outbid {
 		if show(r.App) {
 			v.Outbid = append(v.Outbid, bidView(r))
@@ -249,6 +263,72 @@ func (s *Service) pastLeases(limit int, show func(string) bool) ([]bridge.Lease,
 		}
 	}
 	return out, err
+}
+
+// past lists ended jobs, the newest first, or one of them. Under PrivateData they are the
+// caller's own.
+func (s *Service) past(job string, limit int, uid uint32) ([]bridge.Past, error) {
+	var owner *uint32
+	if !s.mayRead(uid) {
+		owner = &uid
+	}
+	stored, err := s.led.Past(job, limit, owner)
+	if err == nil && job != "" && len(stored) == 0 {
+		return nil, status.Errorf(codes.NotFound, "no GPU job %s that has ended is in the ledger; themis explain %s shows one that goes on", plain(job), plain(job))
+	}
+	out := make([]bridge.Past, 0, len(stored))
+	for _, p := range stored {
+		v := bridge.Past{Job: p.Job.ID, App: p.App, User: p.Job.User, GPUs: p.Job.Shape.Count(), Submit: p.Job.Submit, Ended: p.Job.End,
+			Outcome: string(p.Job.Outcome), Used: useView(p.Use), Waited: waitedView(p.Waited), Source: string(p.First.Source),
+			Estimate: p.Stated(p.First.Total).Seconds(), Took: p.Stated(p.Attained).Seconds(), Lost: p.Stated(p.Lost).Seconds()}
+		for i := range p.Leases {
+			if l := &p.Leases[i]; !l.Started.IsZero() {
+				v.Leases++
+				v.Renewals += l.Renewals
+				v.Leased += float64(l.GPUs()) * max(l.Ended.Sub(l.Started).Seconds(), 0)
+			}
+		}
+		out = append(out, v)
+	}
+	return out, err
+}
+
+// places lists S as measured; under PrivateData of the caller's own jobs, as far as they are known.
+func (s *Service) places(uid uint32) []bridge.Measured {
+	mine := map[string]bool{}
+	for _, a := range s.arb.State().Apps {
+		for _, j := range a.Jobs() {
+			mine[j.User] = mine[j.User] || j.UID == uid
+		}
+	}
+	out := []bridge.Measured{}
+	for _, m := range s.arb.Measured() {
+		if !s.privileged(uid) && !mine[m.User] {
+			continue
+		}
+		v := bridge.Measured{User: m.User, Model: m.Model}
+		for level := range m.Factors {
+			f := &m.Factors[level]
+			v.Levels = append(v.Levels, bridge.Factor{Level: cluster.Level(level).String(), S: m.Now[level], N: f.N, Mean: f.Mean, Deviation: f.Deviation()})
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func idleView(i arbiter.Idle) bridge.Idle {
+	return bridge.Idle{Job: i.Job.ID, App: i.Job.App.ID, GPUs: i.GPUs, Of: i.Job.Lease.GPUs(), Since: i.Since.UTC()}
+}
+
+func useView(u arbiter.Use) *bridge.Utilisation {
+	if u.Seen <= 0 {
+		return nil
+	}
+	return &bridge.Utilisation{Sampled: u.Seen, Busy: u.Busy / u.Seen}
+}
+
+func waitedView(w arbiter.Waited) bridge.Waited {
+	return bridge.Waited{Host: w.Host.Seconds(), Auction: w.Auction.Seconds(), Gather: w.Gather.Seconds(), Start: w.Start.Seconds()}
 }
 
 func leaseView(l *arbiter.Lease) bridge.Lease {

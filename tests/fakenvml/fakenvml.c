@@ -41,6 +41,7 @@ struct nvmlDevice_st {
 	unsigned int domain, bus, device;
 	struct number remapped[4];
 	unsigned long cpus[16];
+	unsigned int samples[16], nsamples;
 	int has_cpus, has_links;
 	int links[LINKS];
 	struct number levels[MOST];
@@ -168,7 +169,14 @@ static int set_key(int i, const char *key, const char *rest, char word[5][64], i
 		return sscanf(rest, "%x:%x:%x", &g->domain, &g->bus, &g->device) == 3;
 	else if (!strcmp(key, "cpus"))
 		g->has_cpus = parse_set(word[0], g->cpus, 16);
-	else if (!strcmp(key, "remapped") && words == 4)
+	else if (!strcmp(key, "samples")) {
+		g->nsamples = 0;
+		for (char *at = word[0], *end; g->nsamples < 16; at = end + 1) {
+			g->samples[g->nsamples++] = strtoul(at, &end, 10);
+			if (*end != ',')
+				break;
+		}
+	} else if (!strcmp(key, "remapped") && words == 4)
 		for (int n = 0; n < 4; n++)
 			g->remapped[n] = number_of(word[n]);
 	else if (!strcmp(key, "instance") && words == 5)
@@ -408,6 +416,27 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t d, nvmlUtilizatio
 {
 	*u = (nvmlUtilization_t){ .gpu = d.handle->util.v };
 	return value(d.handle, __func__, d.handle->util);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, nvmlSamplingType_t type, unsigned long long last,
+					 nvmlValueType_t *value_type, unsigned int *n, nvmlSample_t *samples)
+{
+	nvmlReturn_t ret = value(d.handle, __func__, (struct number){ d.handle->nsamples > 0, 0 });
+
+	(void) last;
+	if (ret != NVML_SUCCESS)
+		return ret;
+	if (type != NVML_GPU_UTILIZATION_SAMPLES)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+	if (!samples) {
+		*n = 16; /* there is room for so many: more than there are */
+		return NVML_SUCCESS;
+	}
+	*n = d.handle->nsamples < *n ? d.handle->nsamples : *n;
+	for (unsigned int i = 0; i < *n; i++)
+		samples[i].sampleValue.uiVal = d.handle->samples[i];
+	return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned int *now, unsigned int *pending)

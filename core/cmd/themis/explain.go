@@ -111,6 +111,15 @@ func printExplain(e *bridge.Explain) {
 			line("GPUs", "%s", e.Types)
 		}
 	}
+	if e.Used != nil {
+		line("busy", "%.0f%% of the %s*GPU that were looked at", 100*e.Used.Busy, span(e.Used.Sampled))
+	}
+	if e.Idle != nil {
+		line("idle", "%s", idleWords(e.Idle))
+	}
+	if w := waitedWords(e.Waited); w != "" {
+		line("waited", "%s", w)
+	}
 	if e.Note != "" {
 		line("last grant", "%s", e.Note)
 	}

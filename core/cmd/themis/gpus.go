@@ -24,10 +24,11 @@ import (
 // gpusCall is what `themis gpus` was asked for.
 type gpusCall struct {
 	*app
-	gresConf, nodeResources, check, yarn, slurm bool
-	gresFile, library, state                    string
-	limit                                       time.Duration
-	rule                                        gpu.Rule
+	gresConf, nodeResources, nodeAttributes bool
+	check, yarn, slurm                      bool
+	gresFile, library, state                string
+	limit, tell                             time.Duration
+	rule                                    gpu.Rule
 }
 
 func newGPUs(a *app) *cobra.Command {
@@ -39,7 +40,8 @@ func newGPUs(a *app) *cobra.Command {
 the driver) and shows them. It needs no core and changes nothing.
 
 --gres-conf prints the lines of gres.conf(5), and compares them with the file that
-is there. --node-resources prints a NodeManager's properties.
+is there. --node-resources prints a NodeManager's properties, --node-attributes what
+its node-attribute script should, from which the ResourceManager knows their type.
 
 --check judges and prints; it drains no node and resets no GPU. Broken is a GPU
 that is lost, requires a reset or answers no call, that has had uncorrectable ECC
@@ -55,24 +57,31 @@ row. The reason begins with "themis: ". Jobs on a GPU that is lost, requires a
 reset, answers no call or is missing are requeued if they may be; others run on.
 The node is undrained after --good healthy checks in a row if it was drained by
 this and the reason is still the same word for word; what an admin drained, or
-gave another reason, is left alone. Where neither NVML nor a /dev/nvidia file in
+gave another reason, is left alone. Every --tell it writes how busy each GPU was, as
+checks saw it, into the node's Extra if nobody else uses that: the core takes it from
+there for 'themis status', 'explain' and 'ledger'. Where neither NVML nor a /dev/nvidia file in
 gres.conf is, it does nothing. The node is $SLURMD_NODENAME, else this host.
+
+--check --yarn is a NodeManager's health script: if a GPU is broken it prints "ERROR"
+and the reason, and ends with 0, as a NodeManager takes any other end for good health.
 
 Exit codes: 0 done, or healthy; 1 failed; 2 wrong usage; 5 no NVML here; 6 broken (--check);
 7 transient (--check), or a call of NVML that did not return in time; 8 gres.conf
 differs (--gres-conf).`,
-		Example: "  themis gpus\n  themis gpus --gres-conf > gres.conf.new\n  themis gpus --check || logger -t themis \"GPUs of $(hostname -s): exit code $?\"\n  themis gpus --check --yarn # in a NodeManager's health script\n  themis gpus --check --slurm # in slurmd's HealthCheckProgram",
+		Example: "  themis gpus\n  themis gpus --gres-conf > gres.conf.new\n  themis gpus --check || logger -t themis \"GPUs of $(hostname -s): exit code $?\"\n  themis gpus --check --yarn # as a NodeManager's health script\n  themis gpus --check --slurm # in slurmd's HealthCheckProgram",
 		Args:    exactly(),
 		RunE:    func(*cobra.Command, []string) error { return q.run() },
 	}
 	f := c.Flags()
 	f.BoolVar(&q.gresConf, "gres-conf", false, "print gres.conf lines, and what the configured gres.conf says otherwise (to stderr)")
 	f.BoolVar(&q.nodeResources, "node-resources", false, "print the properties of a NodeManager's node-resources.xml and yarn-site.xml")
+	f.BoolVar(&q.nodeAttributes, "node-attributes", false, "print the type of the GPUs as a NodeManager's node-attribute script does")
 	f.BoolVar(&q.check, "check", false, "say whether the GPUs are well, by exit code and one line per fault")
 	f.BoolVar(&q.yarn, "yarn", false, "with --check: begin the output with \"ERROR reason\" if broken, as a NodeManager's health script must")
 	f.BoolVar(&q.slurm, "slurm", false, "with --check: drain and undrain this node in Slurm, and requeue jobs whose GPU is gone")
 	f.IntVar(&q.rule.Bad, "bad", 3, "with --slurm: how many checks in a row that are not healthy drain for what is only transient")
 	f.IntVar(&q.rule.Good, "good", 3, "with --slurm: how many healthy checks in a row undrain")
+	f.DurationVar(&q.tell, "tell", 5*time.Minute, "with --slurm: how often to tell how busy the GPUs were; 0: never")
 	f.StringVar(&q.state, "state", stateDir, "with --slurm: the `FOLDER` of what is remembered from one check to the next")
 	f.StringVar(&q.gresFile, "gres-file", "", "the configured gres.conf (default: beside $SLURM_CONF, in /etc/slurm, or in /run/slurm/conf)")
 	f.StringVar(&q.library, "library", "", "NVML's library (default: libnvidia-ml.so.1 where the loader finds it)")
@@ -148,14 +157,23 @@ func (q *gpusCall) reader(out, said io.Writer) (code int, err error) {
 }
 
 func (q *gpusCall) run() error {
-	if q.gresConf && q.nodeResources || q.check && (q.gresConf || q.nodeResources) {
-		return usageError{errors.New("--gres-conf, --node-resources and --check go one at a time")}
+	asked := 0
+	for _, a := range []bool{q.gresConf, q.nodeResources, q.nodeAttributes, q.check} {
+		if a {
+			asked++
+		}
+	}
+	if asked > 1 {
+		return usageError{errors.New("--gres-conf, --node-resources, --node-attributes and --check go one at a time")}
 	}
 	if q.yarn && (!q.check || q.json) {
 		return usageError{errors.New("--yarn goes with --check, and not with --json")}
 	}
 	if q.slurm && (!q.check || q.json || q.yarn) {
 		return usageError{errors.New("--slurm goes with --check, and not with --json or --yarn")}
+	}
+	if q.tell < 0 {
+		return usageError{errors.New("--tell must not be negative")}
 	}
 	if q.rule.Bad < 1 || q.rule.Good < 1 {
 		return usageError{errors.New("--bad and --good must be at least 1")}
@@ -198,6 +216,8 @@ func (q *gpusCall) run() error {
 		return q.printGres(m, conf)
 	case q.nodeResources:
 		_, err = fmt.Print(gpu.NodeResources(m))
+	case q.nodeAttributes:
+		_, err = fmt.Print(gpu.NodeAttributes(m))
 	case q.json:
 		err = printValue(m)
 	default:
@@ -298,10 +318,12 @@ func (q *gpusCall) judge(v gpu.Verdict) error {
 			fmt.Printf("%s: %s\n", f.State, f)
 		}
 	}
-	switch v.State {
-	case gpu.Broken:
+	switch {
+	case q.yarn && v.State == gpu.Broken: // NodeHealthScriptRunner looks at the output only if all went well
+		return nil
+	case v.State == gpu.Broken:
 		return coded{exitBroken, errors.New(v.Reason())}
-	case gpu.Transient:
+	case v.State == gpu.Transient:
 		return coded{exitTransient, errors.New(v.Reason())}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"themis/bridge"
 	"themis/core/gpu"
 )
 
@@ -112,28 +113,67 @@ func (q *gpusCall) health() error {
 	}
 	v := r.Verdict
 	h.Count(&v, r.GPUs)
+	text := q.use(h, r, conf)
 	fmt.Println(v.State)
 	if v.State != gpu.Healthy {
 		fmt.Println(h.Reason(v))
 	}
-	err = errors.Join(q.act(node, h, v, conf), saveHealth(path, h))
+	ctx, cancel := context.WithTimeout(context.Background(), slurmLimit)
+	defer cancel()
+	err = errors.Join(q.act(ctx, node, h, v, conf), saveHealth(path, h))
+	if text != "" {
+		tell(ctx, node, text)
+	}
 	if err != nil {
 		return err
 	}
 	return map[gpu.State]error{gpu.Broken: coded{exitBroken, errors.New("")}, gpu.Transient: coded{exitTransient, errors.New("")}}[v.State]
 }
 
+// use is what is to be told of how busy the GPUs were; "" if it is not yet time.
+func (q *gpusCall) use(h *gpu.Health, r reading, conf gresAt) string {
+	if q.tell == 0 || len(r.GPUs) == 0 {
+		return ""
+	}
+	h.Use.Look(time.Now().UTC().Truncate(time.Second), q.tell, r.GPUs)
+	told, of := h.Use.Tell(q.tell, conf.GresFile, r.GPUs)
+	if len(told) == 0 {
+		return ""
+	}
+	said := bridge.Use{Of: of, Until: h.Use.Told}
+	for _, t := range told {
+		said.GPUs = append(said.GPUs, bridge.GPUUse(t))
+	}
+	return said.String()
+}
+
+// tell writes it into the node's Extra, which slurmctld shows to the core. What an admin wrote
+// there is left alone.
+func tell(ctx context.Context, node, text string) {
+	shown, err := slurmCommand(ctx, "scontrol", "show", "node", node)
+	if err == nil {
+		var n gpu.SlurmNode
+		if n, err = gpu.ParseNode(shown); err == nil && n.Extra != "" && !strings.HasPrefix(n.Extra, "themis: ") {
+			err = fmt.Errorf("the node's Extra is in use: %q", n.Extra)
+		}
+	}
+	if err == nil {
+		_, err = slurmCommand(ctx, "scontrol", "update", "nodename="+node, "extra="+text)
+	}
+	if err != nil {
+		fmt.Printf("how busy the GPUs are is not told: %v\n", err)
+	}
+}
+
 // act drains, undrains and requeues. Between the look at the node and the change an admin's own change
 // may come, and be lost: Slurm has no way to change only what is still as it was.
-func (q *gpusCall) act(node string, h *gpu.Health, v gpu.Verdict, conf gresAt) error {
+func (q *gpusCall) act(ctx context.Context, node string, h *gpu.Health, v gpu.Verdict, conf gresAt) error {
 	if !h.Asks(v, q.rule) {
 		if v.State == gpu.Transient {
 			fmt.Printf("check %d of %d in a row before the node is drained\n", h.Bad, q.rule.Bad)
 		}
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), slurmLimit)
-	defer cancel()
 	shown, err := slurmCommand(ctx, "scontrol", "show", "node", node)
 	if err != nil {
 		return err

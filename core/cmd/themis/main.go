@@ -74,7 +74,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see '%s --help'", err, c.CommandPath())}
 	})
-	root.AddCommand(newStatus(app), newExplain(app), newApps(app), newLeases(app), newRounds(app), newReport(app), newSim(app), newGPUs(app), newServe(), newMan(root))
+	root.AddCommand(newStatus(app), newExplain(app), newApps(app), newLeases(app), newLedger(app), newRounds(app), newReport(app), newSim(app), newGPUs(app), newServe(), newMan(root))
 	return root
 }
 

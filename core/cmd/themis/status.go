@@ -50,6 +50,12 @@ func printStatus(s *bridge.Status) {
 			fmt.Printf("warning: %s cluster %s was last heard of %s ago\n", h.Kind, h.Cluster, span(h.SeenAgo))
 		}
 	}
+	for k, i := range s.Idle[:min(len(s.Idle), linesMost)] {
+		fmt.Printf("%-5s job %s (%s): %s\n", []string{"idle:", ""}[min(k, 1)], i.Job, i.App, idleWords(&i))
+	}
+	if more := len(s.Idle) - linesMost; more > 0 {
+		fmt.Printf("      and %d more jobs\n", more)
+	}
 	fmt.Println()
 	printApps(s.Apps)
 	if in := s.Internals; in != nil {
@@ -64,6 +70,10 @@ func printStatus(s *bridge.Status) {
 		fmt.Printf("\ncore up since %s, %d snapshots; decision %.1f ms (max %.1f), ledger write %.1f ms (max %.1f)\nledger %s\n",
 			clock(&in.Since), in.Snapshots, in.StepLast*1e3, in.StepMax*1e3, in.WriteLast*1e3, in.WriteMax*1e3, in.LedgerPath)
 	}
+}
+
+func idleWords(i *bridge.Idle) string {
+	return fmt.Sprintf("%d of %d GPUs have done nothing since %s", i.GPUs, i.Of, clock(&i.Since))
 }
 
 func newApps(a *app) *cobra.Command {

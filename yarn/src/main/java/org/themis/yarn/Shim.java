@@ -19,7 +19,7 @@ import org.slf4j.LoggerFactory;
  */
 final class Shim {
   /** THEMIS_ABI that this jar was built for. */
-  private static final int ABI = 2;
+  private static final int ABI = 3;
 
   private static final Logger LOG = LoggerFactory.getLogger(Shim.class);
 

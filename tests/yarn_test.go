@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -393,6 +394,77 @@ func TestYarnWrongABI(t *testing.T) {
 	await(t, app, succeeded)
 	if said := c.Said(); strings.Count(said, "GPUs are scheduled as without Themis") != 1 || !strings.Contains(said, "has ABI 99") {
 		t.Error(said)
+	}
+}
+
+// badLibrary is a libthemis.so whose functions throw, or answer with noise.
+const badLibrary = `#include <jni.h>
+#include <stdlib.h>
+
+static void throw(JNIEnv *env, const char *what)
+{
+	(*env)->ThrowNew(env, (*env)->FindClass(env, "java/lang/IllegalStateException"), what);
+}
+
+JNIEXPORT jint JNICALL Java_org_themis_yarn_Shim_abi(JNIEnv *env, jclass c) { return %d; }
+JNIEXPORT jbyteArray JNICALL Java_org_themis_yarn_Shim_open(JNIEnv *env, jclass c, jbyteArray a, jbyteArray b, jbyteArray d, jbyteArray e, jbyteArray f, jint uid) { return NULL; }
+JNIEXPORT jboolean JNICALL Java_org_themis_yarn_Shim_observe(JNIEnv *env, jclass c, jbyteArray s) { throw(env, "observe"); return JNI_FALSE; }
+JNIEXPORT jlong JNICALL Java_org_themis_yarn_Shim_silence(JNIEnv *env, jclass c) { return -1; }
+JNIEXPORT jbyteArray JNICALL Java_org_themis_yarn_Shim_check(JNIEnv *env, jclass c, jbyteArray h) { throw(env, "check"); return NULL; }
+JNIEXPORT jbyteArray JNICALL Java_org_themis_yarn_Shim_line(JNIEnv *env, jclass c) { return NULL; }
+JNIEXPORT void JNICALL Java_org_themis_yarn_Shim_close(JNIEnv *env, jclass c) { throw(env, "close"); }
+JNIEXPORT jbyteArray JNICALL Java_org_themis_yarn_Shim_latest(JNIEnv *env, jclass c, jlong seen)
+{
+	jbyte noise[200];
+	int n = rand() %% 200;
+	jbyteArray out = (*env)->NewByteArray(env, n);
+
+	for (int i = 0; i < n; i++)
+		noise[i] = rand();
+	(*env)->SetByteArrayRegion(env, out, 0, n, noise);
+	return out;
+}
+`
+
+// TestYarnFaults: the library throws, or answers with noise, at every call. The ResourceManager lives,
+// who asks for no GPU is served at once, and as no step succeeds for a minute the others are, too,
+// as without Themis.
+func TestYarnFaults(t *testing.T) {
+	abi := regexp.MustCompile(`THEMIS_ABI (\d+)`)
+	header, err := os.ReadFile("../cgo/themis.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	lib, source := filepath.Join(dir, "libthemis.so"), filepath.Join(dir, "bad.c")
+	var n int
+	fmt.Sscan(string(abi.FindSubmatch(header)[1]), &n)
+	if err := os.WriteFile(source, fmt.Appendf(nil, badLibrary, n), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	jdk, err := exec.Command("../etc/find-jdk").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	include := filepath.Join(strings.TrimSpace(string(jdk)), "include")
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-I"+include, "-I"+include+"/linux", "-o", lib, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := startYarn(t, privateyarn.Options{Library: lib})
+	gpus := submit(t, c, privateyarn.App{Containers: 4, GPUs: 2, Seconds: 1, Tags: []string{"themis:runtime=1m"}})
+	for range 2 {
+		cpu := submit(t, c, privateyarn.App{Containers: 4, Seconds: 1, Tags: []string{"themis:runtime=1m"}})
+		await(t, cpu, succeeded)
+	}
+	await(t, gpus, succeeded)
+	log := c.RMLog()
+	for _, line := range []string{"themis: a step was skipped", "themis: a submission was not checked", "themis: no step has succeeded for 60 s, GPUs are scheduled as without Themis"} {
+		if !strings.Contains(log, line) {
+			t.Errorf("the ResourceManager has not said %q", line)
+		}
+	}
+	if n := strings.Count(log, "themis: a step was skipped"); n > 5 {
+		t.Errorf("it said %d times that a step was skipped", n)
 	}
 }
 

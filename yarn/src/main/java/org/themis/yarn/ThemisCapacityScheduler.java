@@ -114,12 +114,16 @@ public final class ThemisCapacityScheduler extends CapacityScheduler {
       return false;
     }
     boolean done = super.tryCommit(cluster, request, updatePending);
-    if (done && around != null) {
-      LeaseTable.current()
-          .take(
-              demand(around),
-              around.getSchedulerNode().getNodeID(),
-              Gpus.in(around.getRmContainer().getAllocatedOrReservedResource()));
+    try {
+      if (done && around != null) {
+        LeaseTable.current()
+            .take(
+                demand(around),
+                around.getSchedulerNode().getNodeID(),
+                Gpus.in(around.getRmContainer().getAllocatedOrReservedResource()));
+      }
+    } catch (Throwable e) {
+      LOG.error("themis: an allocation was not counted", e);
     }
     return done;
   }

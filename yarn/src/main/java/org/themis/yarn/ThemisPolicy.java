@@ -39,6 +39,7 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
   private static final int TICK_MAX_MS = 10_000;
   private static final long KILL_AGAIN_MS = 5_000;
   private static final long COMPLAIN_MS = 60_000;
+  private static final long FAIL_OPEN_MS = 60_000; // without a step that succeeds
 
   private enum State {
     OFF, // GPUs are scheduled as without Themis, which was said
@@ -58,6 +59,8 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
   private final Set<Long> warned = new HashSet<>(); // leases
   private final Set<ApplicationAttemptId> explained = new HashSet<>();
   private long complainedMs;
+  private long failingMs; // since when no step has succeeded, 0 if the last did
+  private boolean open; // for that
 
   @Override
   public void init(Configuration conf, RMContext rm, ResourceScheduler scheduler) {
@@ -115,13 +118,31 @@ public final class ThemisPolicy implements SchedulingEditPolicy {
       if (state == State.LINKED) {
         Shim.log();
         step(System.currentTimeMillis());
+        failingMs = 0;
+        if (open) {
+          open = false;
+          lookedMs = 0; // the next step has leases bind again
+          LOG.info("themis: deciding about GPUs again");
+        }
       }
     } catch (Throwable e) {
-      long now = System.currentTimeMillis();
-      if (now - complainedMs > COMPLAIN_MS) {
-        complainedMs = now;
-        LOG.error("themis: a step was skipped", e);
-      }
+      failed(e, System.currentTimeMillis());
+    }
+  }
+
+  private void failed(Throwable e, long now) {
+    if (now - complainedMs > COMPLAIN_MS) {
+      complainedMs = now;
+      LOG.error("themis: a step was skipped", e);
+    }
+    failingMs = failingMs == 0 ? now : failingMs;
+    if (!open && now - failingMs > FAIL_OPEN_MS) {
+      open = true;
+      LOG.error(
+          "themis: no step has succeeded for {} s, GPUs are scheduled as without Themis until one does",
+          FAIL_OPEN_MS / 1000);
+      LeaseTable.publish(LeaseTable.OPEN);
+      Reclaims.publish(Map.of());
     }
   }
 

@@ -50,9 +50,13 @@ public final class ThemisProcessor implements ApplicationMasterServiceProcessor 
       RegisterApplicationMasterResponse response)
       throws IOException, YarnException {
     String problem = null;
-    if (!(context.getScheduler() instanceof ThemisCapacityScheduler)) {
-      RMApp app = context.getRMApps().get(attempt.getApplicationId());
-      problem = app == null ? null : Tags.of(app.getApplicationTags()).check();
+    try {
+      if (!(context.getScheduler() instanceof ThemisCapacityScheduler)) {
+        RMApp app = context.getRMApps().get(attempt.getApplicationId());
+        problem = app == null ? null : Tags.of(app.getApplicationTags()).check();
+      }
+    } catch (Throwable e) {
+      LOG.error("themis: the tags of {} were not checked", attempt, e);
     }
     if (problem != null) {
       throw new YarnException(problem);
@@ -64,7 +68,12 @@ public final class ThemisProcessor implements ApplicationMasterServiceProcessor 
   public void allocate(
       ApplicationAttemptId attempt, AllocateRequest request, AllocateResponse response)
       throws YarnException {
-    String problem = LeaseTable.current().governs() ? bypass(attempt, request) : null;
+    String problem = null;
+    try {
+      problem = LeaseTable.current().governs() ? bypass(attempt, request) : null;
+    } catch (Throwable e) {
+      LOG.error("themis: what {} asks for was not checked", attempt, e);
+    }
     if (problem != null) {
       throw new YarnException(problem);
     }

@@ -215,12 +215,13 @@ type Explain struct {
 	Waited    Waited       `json:"waited"`
 }
 
-// Measured is how much slower one user's jobs of one model= are in wider places, as
-// their reports of progress showed.
+// Measured is how much slower one user's jobs of one model= are in wider places, and how
+// fast on GPUs of each type, as their reports of progress showed.
 type Measured struct {
-	User   string   `json:"user"`
-	Model  string   `json:"model"`
-	Levels []Factor `json:"levels"` // slot, machine, rack, cluster
+	User   string       `json:"user"`
+	Model  string       `json:"model"`
+	Levels []Factor     `json:"levels"`          // slot, machine, rack, cluster
+	Types  []TypeFactor `json:"types,omitempty"` // the first is what the others were compared with
 }
 
 // Factor is S at a placement level, relative to the slot.
@@ -230,4 +231,13 @@ type Factor struct {
 	N         int     `json:"measurements"` // that it is made of, besides what model= stands for
 	Mean      float64 `json:"mean,omitempty"`
 	Deviation float64 `json:"deviation,omitempty"` // of one measurement
+}
+
+// TypeFactor is the speed on GPUs of a type.
+type TypeFactor struct {
+	Type      string  `json:"type"`
+	Speed     float64 `json:"speed"`          // reckoned with; 1 on the mean GPU of the cluster
+	N         int     `json:"measurements"`   // that it is made of, besides being as fast as the first
+	Mean      float64 `json:"mean,omitempty"` // relative to the first
+	Deviation float64 `json:"deviation,omitempty"`
 }

@@ -184,7 +184,7 @@ type Job struct {
 	blocked  time.Time // since when the host has held it back for this reason
 	fails    int
 	done     bool
-	paces    paces
+	paces    map[where]pace
 	pacedBy  int // GPUs
 	stretch  stretch
 }
@@ -240,8 +240,8 @@ type Decision struct {
 	Jobs   []*Job
 	Leases []*Lease
 	Round  *Round
-	Debts  map[string]Debt   // by entity, those that grew
-	Places map[Place]Factors // those that were measured anew
+	Debts  map[string]Debt    // by entity, those that grew
+	Places map[Place]Measured // those that were measured anew
 	// Level-triggered: the whole truth each time.
 	Grants   []Grant
 	Reclaims []ReclaimOrder
@@ -297,7 +297,7 @@ type Arbiter struct {
 	history   map[string][]fairness.Run // of like jobs
 	said      map[uint32][]fairness.Run // of a user's jobs with a declared run time
 	debts     map[string]Debt           // by entity
-	places    map[Place]Factors         // S as measured
+	places    map[Place]Measured        // S and speeds as they proved
 	used      map[string]time.Time      // by node: up to when its GPUs' use was charged
 	ids       IDs
 	event     time.Time // of the oldest event no round has seen
@@ -326,7 +326,7 @@ type IDs struct {
 func New(cfg Config, now time.Time) *Arbiter {
 	return &Arbiter{cfg: cfg, now: now,
 		node: map[string]int{}, jobs: map[string]*Job{}, apps: map[string]*App{}, fluid: fairness.NewFluid(now),
-		history: map[string][]fairness.Run{}, said: map[uint32][]fairness.Run{}, debts: map[string]Debt{}, used: map[string]time.Time{}, places: map[Place]Factors{},
+		history: map[string][]fairness.Run{}, said: map[uint32][]fairness.Run{}, debts: map[string]Debt{}, used: map[string]time.Time{}, places: map[Place]Measured{},
 		dirty: map[*App]bool{}, moved: map[*App]bool{}}
 }
 

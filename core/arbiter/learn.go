@@ -4,18 +4,21 @@ package arbiter
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"themis/core/cluster"
 	"themis/core/fairness"
 )
 
-// S as it proves. A job that reports its progress, and has run with as many GPUs in two
-// places, shows how much slower it is in the wider one. What a user's jobs of one model=
-// showed corrects S of that user's next jobs of that model, unless they say place=
-// themselves. It is kept by user, so that nobody's reports change what others' jobs get.
+// S, and speed by GPU type, as they prove. A job that reports its progress, and has run with
+// as many GPUs in two places, shows how much slower it is in the wider one; one that has run
+// on two types how much faster one is. What a user's jobs of one model= showed corrects that
+// user's next jobs of that model, unless they say place= or speed= themselves. It is kept by
+// user, so that nobody's reports change what others' jobs get.
 
 // Place names what is measured together.
 type Place struct{ User, Model string }
@@ -42,8 +45,12 @@ func (s *Spread) Deviation() float64 {
 	return math.Sqrt(s.M2 / float64(s.N-1))
 }
 
-// Factors are S by placement level relative to the slot, as measured.
-type Factors [cluster.Cluster + 1]Spread
+// Measured is what was measured of a place.
+type Measured struct {
+	Levels [cluster.Cluster + 1]Spread // S relative to the slot
+	Base   string                      // a type of GPUs
+	Types  map[string]Spread           // speed on other types relative to Base
+}
 
 const (
 	// paceLeast is for how long a job must have been seen in a place, paceWork how much
@@ -54,11 +61,22 @@ const (
 	priorWeight = 2
 )
 
-// paces are a job's, by level.
-type paces [cluster.Cluster + 1]struct {
+// where is the level of a placement and the type of its GPUs; "" if they are of several,
+// or of none.
+type where struct {
+	level cluster.Level
+	typ   string
+}
+
+type pace struct {
 	done float64
 	took time.Duration
 }
+
+func (p pace) known() bool { return p.took >= paceLeast && p.done >= paceWork }
+
+// to is how fast it is, relative to another.
+func (p pace) to(q pace) float64 { return p.done / p.took.Seconds() * q.took.Seconds() / q.done }
 
 // stretch is what a job has reported since it last changed its place.
 type stretch struct {
@@ -70,47 +88,88 @@ type stretch struct {
 // measure takes in a report.
 func (a *Arbiter) measure(j *Job, progress float64) {
 	l := j.Lease
-	if l == nil || l.State != Held || j.State != cluster.Running || progress <= 0 {
+	if l == nil || !holds(l) || j.State != cluster.Running || progress <= 0 {
 		j.stretch = stretch{}
 		return
 	}
-	if n := l.gpus(); n != j.pacedBy {
-		j.paces, j.pacedBy, j.stretch = paces{}, n, stretch{}
+	if n := l.gpus(); n != j.pacedBy || j.paces == nil {
+		j.paces, j.pacedBy, j.stretch = map[where]pace{}, n, stretch{}
 	}
 	if s := j.stretch; s.lease == l.ID && progress > s.progress {
-		p := &j.paces[cluster.SpanOf(j.On, a.rack)]
-		p.done += progress - s.progress
-		p.took += time.Duration(float64(a.now.Sub(s.at)) * a.times(j, j.On))
+		at := where{cluster.SpanOf(j.On, a.rack), a.typesOn(j.On)}
+		if strings.Contains(at.typ, ",") {
+			at.typ = ""
+		}
+		p := j.paces[at]
+		j.paces[at] = pace{p.done + progress - s.progress, p.took + a.now.Sub(s.at)}
 	}
 	j.stretch = stretch{l.ID, a.now, progress}
 }
 
-// compare learns from a job that has ended.
+// compare learns from a job that has ended: of two placements that differ in one respect.
 func (a *Arbiter) compare(j *Job) {
-	if j.Hint.Model == "" || j.User == "" {
+	if j.Hint.Model == "" || j.User == "" || len(j.paces) < 2 {
 		return
 	}
-	base := cluster.Level(-1)
-	var known []float64
-	for level, p := range j.paces {
-		if p.took < paceLeast || p.done < paceWork {
-			continue
+	var seen []where
+	for at, p := range j.paces {
+		if p.known() {
+			seen = append(seen, at)
 		}
-		pace := p.done / p.took.Seconds()
-		if base < 0 {
-			base, known = cluster.Level(level), a.placeOf(j.User, j.Hint)
-			continue
-		}
-		at := Place{j.User, j.Hint.Model}
-		f := a.places[at]
-		was := &j.paces[base]
-		f[level].add(min(pace/(was.done/was.took.Seconds())*known[base], 1))
-		a.places[at] = f
-		if a.changed.Places == nil {
-			a.changed.Places = map[Place]Factors{}
-		}
-		a.changed.Places[at] = f
 	}
+	slices.SortFunc(seen, func(x, y where) int { return cmp.Or(cmp.Compare(x.level, y.level), cmp.Compare(x.typ, y.typ)) })
+	of := Place{j.User, j.Hint.Model}
+	m, known, learnt := a.places[of], a.placeOf(j.User, j.Hint), false
+	m.Types = maps.Clone(m.Types)
+	for i, x := range seen {
+		tightest := true // of this type
+		for _, y := range seen[:i] {
+			tightest = tightest && y.typ != x.typ
+		}
+		for _, y := range seen[i+1:] {
+			ratio := j.paces[y].to(j.paces[x])
+			switch {
+			case x.typ == y.typ && tightest:
+				m.Levels[y.level].add(min(ratio*known[x.level], 1))
+				learnt = true
+			case x.level == y.level && x.typ != "" && y.typ != "":
+				learnt = m.addTypes(x.typ, y.typ, ratio) || learnt
+			}
+		}
+	}
+	if !learnt {
+		return
+	}
+	a.places[of] = m
+	if a.changed.Places == nil {
+		a.changed.Places = map[Place]Measured{}
+	}
+	a.changed.Places[of] = m
+}
+
+// addTypes takes in how fast y is relative to x, if one of them has been compared before.
+func (m *Measured) addTypes(x, y string, ratio float64) bool {
+	if m.Base == "" {
+		m.Base, m.Types = x, map[string]Spread{}
+	}
+	base, ok := m.Types[x]
+	if x == m.Base {
+		base, ok = Spread{Mean: 1}, true
+	}
+	if !ok && (y == m.Base || m.Types[y].N > 0) {
+		base, ok = m.Types[y], true
+		if y == m.Base {
+			base = Spread{Mean: 1}
+		}
+		x, y, ratio = y, x, 1/ratio
+	}
+	if !ok || y == m.Base {
+		return false
+	}
+	s := m.Types[y]
+	s.add(ratio * base.Mean)
+	m.Types[y] = s
+	return true
 }
 
 // placeOf is S of a job by level as far as is known, 1 within a slot.
@@ -119,11 +178,9 @@ func (a *Arbiter) placeOf(user string, h cluster.Hint) []float64 {
 	if len(h.Place) > 0 {
 		return out
 	}
-	f := a.places[Place{user, h.Model}]
+	m := a.places[Place{user, h.Model}]
 	for level := range out {
-		if s := &f[level]; s.N > 0 {
-			out[level] = (priorWeight*out[level] + float64(s.N)*s.Mean) / float64(priorWeight+s.N)
-		}
+		out[level] = m.Levels[level].correct(out[level])
 		if level > 0 {
 			out[level] = min(out[level], out[level-1])
 		}
@@ -131,29 +188,62 @@ func (a *Arbiter) placeOf(user string, h cluster.Hint) []float64 {
 	return out
 }
 
-// corrected is a job's hint with S as measured.
-func (a *Arbiter) corrected(user string, h cluster.Hint) cluster.Hint {
-	if len(a.places) == 0 || h.Model == "" || len(h.Place) > 0 {
+// speedOf is a job's speed by type as measured, such that it is 1 on the mean GPU, for
+// which run times then are. A job that asks for a type has no choice.
+func (a *Arbiter) speedOf(user string, h cluster.Hint) []cluster.TypeSpeed {
+	m := a.places[Place{user, h.Model}]
+	if len(m.Types) == 0 {
+		return nil
+	}
+	h.Speed = []cluster.TypeSpeed{{Type: m.Base, Speed: 1}}
+	for _, typ := range slices.Sorted(maps.Keys(m.Types)) {
+		s := m.Types[typ]
+		h.Speed = append(h.Speed, cluster.TypeSpeed{Type: typ, Speed: s.correct(1)})
+	}
+	mean, _ := a.mean(&Job{Job: cluster.Job{Hint: h}})
+	for i := range h.Speed {
+		h.Speed[i].Speed /= mean
+	}
+	return h.Speed
+}
+
+// correct is what is taken for a value with what was measured.
+func (s *Spread) correct(v float64) float64 {
+	return (priorWeight*v + float64(s.N)*s.Mean) / float64(priorWeight+s.N)
+}
+
+// corrected is a job's hint with what was measured.
+func (a *Arbiter) corrected(in *cluster.Job) cluster.Hint {
+	h := in.Hint
+	if len(a.places) == 0 || h.Model == "" {
 		return h
 	}
-	if _, ok := a.places[Place{user, h.Model}]; ok {
-		h.Place = a.placeOf(user, h)
+	if _, ok := a.places[Place{in.User, h.Model}]; !ok {
+		return h
+	}
+	if len(h.Speed) == 0 && in.Shape.Type == "" {
+		h.Speed = a.speedOf(in.User, h)
+	}
+	if len(h.Place) == 0 {
+		h.Place = a.placeOf(in.User, h)
 	}
 	return h
 }
 
-// Measured is S of a user's model.
-type Measured struct {
+// Learnt is what was measured of a user's model.
+type Learnt struct {
 	Place
-	Factors Factors
-	Now     []float64 // by level: what is reckoned with
+	Measured
+	Now    []float64           // S by level, as reckoned with
+	Speeds []cluster.TypeSpeed // the same by type, 1 on the mean GPU
 }
 
-// Measured lists what has been measured, by user and model.
-func (a *Arbiter) Measured() (out []Measured) {
-	for at, f := range a.places {
-		out = append(out, Measured{at, f, a.placeOf(at.User, cluster.Hint{Model: at.Model})})
+// Learnt lists what has been measured, by user and model.
+func (a *Arbiter) Learnt() (out []Learnt) {
+	for at, m := range a.places {
+		h := cluster.Hint{Model: at.Model}
+		out = append(out, Learnt{at, m, a.placeOf(at.User, h), a.speedOf(at.User, h)})
 	}
-	slices.SortFunc(out, func(x, y Measured) int { return cmp.Or(cmp.Compare(x.User, y.User), cmp.Compare(x.Model, y.Model)) })
+	slices.SortFunc(out, func(x, y Learnt) int { return cmp.Or(cmp.Compare(x.User, y.User), cmp.Compare(x.Model, y.Model)) })
 	return out
 }

@@ -263,7 +263,7 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 // take makes what the host sees the job's.
 func (j *Job) take(a *Arbiter, in *cluster.Job) {
 	j.Job = *in
-	j.Hint = a.corrected(in.User, in.Hint)
+	j.Hint = a.corrected(in)
 }
 
 // count adds the time since the last snapshot to what the job has attained.

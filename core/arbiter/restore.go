@@ -19,7 +19,7 @@ type Saved struct {
 	Jobs   []SavedJob
 	Leases []Lease // live ones
 	Debts  map[string]Debt
-	Places map[Place]Factors
+	Places map[Place]Measured
 	Last   *Round
 }
 

@@ -75,7 +75,7 @@ func TestPast(t *testing.T) {
 	step := func(after time.Duration) {
 		now = now.Add(after)
 		d := a.Step(now, &cluster.Snapshot{Nodes: []cluster.Node{node}, Jobs: jobs})
-		d.Places = map[arbiter.Place]arbiter.Factors{{User: "u", Model: "m"}: {cluster.Rack: {N: 1, Mean: .5}}}
+		d.Places = map[arbiter.Place]arbiter.Measured{{User: "u", Model: "m"}: {Levels: [4]arbiter.Spread{cluster.Rack: {N: 1, Mean: .5}}, Base: "a100", Types: map[string]arbiter.Spread{"v100": {N: 2, Mean: .4}}}}
 		if err := l.Write(a, &d, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestPast(t *testing.T) {
 		}
 	}
 	s, _, err := l.Load(now)
-	if f := s.Places[arbiter.Place{User: "u", Model: "m"}]; err != nil || f[cluster.Rack].Mean != .5 || f[cluster.Rack].N != 1 {
+	if f := s.Places[arbiter.Place{User: "u", Model: "m"}]; err != nil || f.Levels[cluster.Rack] != (arbiter.Spread{N: 1, Mean: .5}) || f.Base != "a100" || f.Types["v100"].N != 2 {
 		t.Errorf("places: %+v, %v", s.Places, err)
 	}
 	var third arbiter.SavedJob

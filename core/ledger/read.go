@@ -220,21 +220,21 @@ func (l *Ledger) debts() (map[string]arbiter.Debt, error) {
 	return out, err
 }
 
-func (l *Ledger) places() (map[arbiter.Place]arbiter.Factors, error) {
+func (l *Ledger) places() (map[arbiter.Place]arbiter.Measured, error) {
 	type measured struct {
 		at arbiter.Place
-		f  arbiter.Factors
+		m  arbiter.Measured
 	}
 	list, err := collect(l.db, func(rows *sql.Rows) (m measured, err error) {
-		var factors string
-		if err = rows.Scan(&m.at.User, &m.at.Model, &factors); err == nil {
-			err = json.Unmarshal([]byte(factors), &m.f)
+		var text string
+		if err = rows.Scan(&m.at.User, &m.at.Model, &text); err == nil {
+			err = json.Unmarshal([]byte(text), &m.m)
 		}
 		return m, err
 	}, "SELECT * FROM place")
-	out := make(map[arbiter.Place]arbiter.Factors, len(list))
+	out := make(map[arbiter.Place]arbiter.Measured, len(list))
 	for _, m := range list {
-		out[m.at] = m.f
+		out[m.at] = m.m
 	}
 	return out, err
 }

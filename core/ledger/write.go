@@ -42,9 +42,9 @@ func (l *Ledger) Write(a *arbiter.Arbiter, d *arbiter.Decision, took time.Durati
 		for entity, debt := range d.Debts {
 			w.exec("INSERT OR REPLACE INTO debt VALUES (?,?,?)", entity, debt.GPUSeconds, micros(debt.At))
 		}
-		for at, f := range d.Places {
-			factors, _ := json.Marshal(f)
-			w.exec("INSERT OR REPLACE INTO place VALUES (?,?,?)", at.User, at.Model, string(factors))
+		for at, m := range d.Places {
+			measured, _ := json.Marshal(m)
+			w.exec("INSERT OR REPLACE INTO place VALUES (?,?,?)", at.User, at.Model, string(measured))
 		}
 		for _, lease := range d.Leases { // those that end make room first
 			if lease.State == arbiter.Over {

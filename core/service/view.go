@@ -302,14 +302,18 @@ func (s *Service) places(uid uint32) []bridge.Measured {
 		}
 	}
 	out := []bridge.Measured{}
-	for _, m := range s.arb.Measured() {
+	for _, m := range s.arb.Learnt() {
 		if !s.privileged(uid) && !mine[m.User] {
 			continue
 		}
 		v := bridge.Measured{User: m.User, Model: m.Model}
-		for level := range m.Factors {
-			f := &m.Factors[level]
+		for level := range m.Levels {
+			f := &m.Levels[level]
 			v.Levels = append(v.Levels, bridge.Factor{Level: cluster.Level(level).String(), S: m.Now[level], N: f.N, Mean: f.Mean, Deviation: f.Deviation()})
+		}
+		for _, t := range m.Speeds {
+			f := m.Types[t.Type]
+			v.Types = append(v.Types, bridge.TypeFactor{Type: t.Type, Speed: t.Speed, N: f.N, Mean: f.Mean, Deviation: f.Deviation()})
 		}
 		out = append(out, v)
 	}

@@ -52,9 +52,10 @@ WAITED  for the host (dependencies, limits, a hold), for the auction, for GPUs i
 THOUGHT its run time as estimated when it came, and what that was made of
 TOOK    its run time as it was, as if always at its best place, less what was lost
 
-With --places it shows S instead: by how much jobs of a user's model= are slower in a
-wider place, as jobs that reported their progress in two places showed. A job that
-says place= is taken at its word.`,
+With --places it shows instead how fast jobs of a user's model= are in wider places,
+relative to a slot, and on GPUs of each type, relative to the mean one of the cluster,
+as jobs that reported their progress in two places showed. A job that says place= or
+speed= is taken at its word. In brackets: how many measurements, their mean and spread.`,
 		Example: "  themis ledger --last 100\n  themis ledger 1234 --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -83,7 +84,7 @@ says place= is taken at its word.`,
 		},
 	}
 	c.Flags().Uint32Var(&last, "last", 20, "show the newest N jobs")
-	c.Flags().BoolVar(&places, "places", false, "show how much slower jobs are in wider places, as measured")
+	c.Flags().BoolVar(&places, "places", false, "show how fast jobs are in wider places and by GPU type, as measured")
 	return c
 }
 
@@ -92,17 +93,23 @@ func (a *app) printPlaces() error {
 	if done, err := a.get(&pb.View{Name: "places"}, &measured); done || err != nil {
 		return err
 	}
-	table("USER MODEL SLOT MACHINE RACK CLUSTER", func(row func(...any)) {
+	cell := func(v float64, n int, mean, deviation float64) string {
+		if n == 0 {
+			return fmt.Sprintf("%.2f", v)
+		}
+		return fmt.Sprintf("%.2f (%d: %.2f±%.2f)", v, n, mean, deviation)
+	}
+	table("USER MODEL SLOT MACHINE RACK CLUSTER TYPES", func(row func(...any)) {
 		for _, m := range measured {
 			cells := []any{m.User, m.Model}
 			for _, f := range m.Levels {
-				cell := fmt.Sprintf("%.2f", f.S)
-				if f.N > 0 {
-					cell += fmt.Sprintf(" (%d: %.2f±%.2f)", f.N, f.Mean, f.Deviation)
-				}
-				cells = append(cells, cell)
+				cells = append(cells, cell(f.S, f.N, f.Mean, f.Deviation))
 			}
-			row(cells...)
+			var types []string
+			for _, f := range m.Types {
+				types = append(types, f.Type+" "+cell(f.Speed, f.N, f.Mean, f.Deviation))
+			}
+			row(append(cells, dash(strings.Join(types, ", ")))...)
 		}
 	})
 	return nil

@@ -25,8 +25,16 @@ type Status struct {
 	SeenAgo   float64    `json:"snapshot_age_s"` // of the host that was heard longest ago
 	Hosts     []Host     `json:"hosts"`
 	Apps      []App      `json:"apps"`
-	Idle      []Idle     `json:"idle,omitempty"` // the longest idle first
+	Types     []GPUs     `json:"types,omitempty"` // the same GPUs; MIG instances count as one each
+	Idle      []Idle     `json:"idle,omitempty"`  // the longest idle first
 	Internals *Internals `json:"internals,omitempty"`
+}
+
+// GPUs counts those of one type.
+type GPUs struct {
+	Type string `json:"type"` // "": of none
+	GPUs int    `json:"gpus"`
+	Used int    `json:"gpus_used"`
 }
 
 // Idle is a running job of whose GPUs some have done nothing for lease.idle_after or longer.

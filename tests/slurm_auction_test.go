@@ -180,6 +180,13 @@ func TestTypes(t *testing.T) {
 	}
 	slice := sbatch(t, c, "bob", "sleep 300", "--gres=gpu:a100_1g.5gb:2", "-t9")
 	on(slice, "n3")
+	eventually(t, func() string {
+		out, err := c.Themis("status")
+		if err != nil || !strings.Contains(out, "types: a100 0 of 8 in use, a100_1g.5gb 2 of 8 in use, v100 4 of 8 in use\n") {
+			return fmt.Sprintf("%v: %s", err, out)
+		}
+		return ""
+	})
 	if out, err := c.Sbatch("bob", "true", "--gres=gpu:1", "--comment=themis: speed=a100"); err == nil || !strings.Contains(out+err.Error(), "speed=a100:1,v100:.45") {
 		t.Errorf("a malformed speed is answered by %v: %s", err, out)
 	}

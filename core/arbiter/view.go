@@ -315,6 +315,7 @@ func (j *Job) saying(word string) string {
 type State struct {
 	Now     time.Time
 	GPUs    int
+	Types   []cluster.GPUs // of nodes that are not down, by type; none if no node names one
 	Used    int
 	Claimed int
 	Nodes   int
@@ -334,8 +335,23 @@ type State struct {
 func (a *Arbiter) State() State {
 	s := State{Now: a.now, GPUs: a.gpus(), Claimed: a.claimedAll(), Nodes: len(a.nodes), Next: a.next(), Last: a.last, Config: a.cfg}
 	for i := range a.nodes {
-		_, used := a.nodes[i].TotalGPUs()
+		n := &a.nodes[i]
+		_, used := n.TotalGPUs()
 		s.Used += used
+		for _, g := range n.GPUs {
+			at := slices.IndexFunc(s.Types, func(t cluster.GPUs) bool { return t.Type == g.Type })
+			if n.State == cluster.NodeDown || g.Total == 0 {
+				continue
+			} else if at < 0 {
+				at, s.Types = len(s.Types), append(s.Types, cluster.GPUs{Type: g.Type})
+			}
+			s.Types[at].Total += g.Total
+			s.Types[at].Used += g.Used
+		}
+	}
+	slices.SortFunc(s.Types, func(x, y cluster.GPUs) int { return cmp.Compare(x.Type, y.Type) })
+	if len(s.Types) == 1 && s.Types[0].Type == "" {
+		s.Types = nil
 	}
 	for _, j := range a.jobs {
 		switch {

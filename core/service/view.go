@@ -142,6 +142,9 @@ func (s *Service) status(show func(string) bool, internals bool) bridge.Status {
 			}
 		}
 	}
+	for _, g := range st.Types {
+		out.Types = append(out.Types, bridge.GPUs{Type: g.Type, GPUs: g.Total, Used: g.Used})
+	}
 	for _, i := range st.Idle {
 		if show(i.Job.App.ID) {
 			out.Idle = append(out.Idle, idleView(i))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -49,6 +50,12 @@ func printStatus(s *bridge.Status) {
 		case h.SeenAgo > 30:
 			fmt.Printf("warning: %s cluster %s was last heard of %s ago\n", h.Kind, h.Cluster, span(h.SeenAgo))
 		}
+	}
+	for k, g := range s.Types {
+		fmt.Printf("%s%s %d of %d in use", []string{"types: ", ", "}[min(k, 1)], cmp.Or(g.Type, "untyped"), g.Used, g.GPUs)
+	}
+	if len(s.Types) > 0 {
+		fmt.Println()
 	}
 	for k, i := range s.Idle[:min(len(s.Idle), linesMost)] {
 		fmt.Printf("%-5s job %s (%s): %s\n", []string{"idle:", ""}[min(k, 1)], i.Job, i.App, idleWords(&i))

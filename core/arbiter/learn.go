@@ -61,8 +61,7 @@ const (
 	priorWeight = 2
 )
 
-// where is the level of a placement and the type of its GPUs; "" if they are of several,
-// or of none.
+// where is the level of a placement and the types of its GPUs, as typesOn names them.
 type where struct {
 	level cluster.Level
 	typ   string
@@ -97,9 +96,6 @@ func (a *Arbiter) measure(j *Job, progress float64) {
 	}
 	if s := j.stretch; s.lease == l.ID && progress > s.progress {
 		at := where{cluster.SpanOf(j.On, a.rack), a.typesOn(j.On)}
-		if strings.Contains(at.typ, ",") {
-			at.typ = ""
-		}
 		p := j.paces[at]
 		j.paces[at] = pace{p.done + progress - s.progress, p.took + a.now.Sub(s.at)}
 	}
@@ -132,7 +128,7 @@ func (a *Arbiter) compare(j *Job) {
 			case x.typ == y.typ && tightest:
 				m.Levels[y.level].add(min(ratio*known[x.level], 1))
 				learnt = true
-			case x.level == y.level && x.typ != "" && y.typ != "":
+			case x.level == y.level && x.typ != "" && y.typ != "" && !strings.Contains(x.typ+y.typ, ","):
 				learnt = m.addTypes(x.typ, y.typ, ratio) || learnt
 			}
 		}
@@ -152,22 +148,18 @@ func (m *Measured) addTypes(x, y string, ratio float64) bool {
 	if m.Base == "" {
 		m.Base, m.Types = x, map[string]Spread{}
 	}
-	base, ok := m.Types[x]
-	if x == m.Base {
-		base, ok = Spread{Mean: 1}, true
-	}
-	if !ok && (y == m.Base || m.Types[y].N > 0) {
-		base, ok = m.Types[y], true
-		if y == m.Base {
-			base = Spread{Mean: 1}
-		}
+	known := func(typ string) bool { return typ == m.Base || m.Types[typ].N > 0 }
+	if y == m.Base || !known(x) {
 		x, y, ratio = y, x, 1/ratio
 	}
-	if !ok || y == m.Base {
+	if !known(x) {
 		return false
 	}
+	if x != m.Base {
+		ratio *= m.Types[x].Mean
+	}
 	s := m.Types[y]
-	s.add(ratio * base.Mean)
+	s.add(ratio)
 	m.Types[y] = s
 	return true
 }

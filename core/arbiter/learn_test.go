@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,5 +157,30 @@ func TestSpeedMeasured(t *testing.T) {
 	}
 	if e, _ := r.a.Explain("next"); math.Abs(e.Speed-fairness.SpeedOn(h, "a100")) > .01 {
 		t.Errorf("it is explained as of speed %.3f", e.Speed)
+	}
+}
+
+// TestAddTypes: whichever two types are compared, and in whichever order, what is kept is how
+// fast the others are relative to the first.
+func TestAddTypes(t *testing.T) {
+	truth := map[string]float64{"a": 8, "b": 4, "c": 2, "d": 1}
+	for _, c := range []struct{ pairs, unknown string }{
+		{"ab bc cd", ""}, {"ab cb dc", ""}, {"cd bd ad", ""}, {"ba ab ba", ""}, {"bd ab ca ac cb", ""}, {"ab cd cd", "cd"},
+	} {
+		var m Measured
+		for _, p := range strings.Fields(c.pairs) {
+			x, y := p[:1], p[1:]
+			if took := m.addTypes(x, y, truth[y]/truth[x]); took == strings.Contains(c.unknown, x) {
+				t.Errorf("%s: %s relative to %s: taken %v", c.pairs, y, x, took)
+			}
+		}
+		if m.Types[m.Base].N > 0 {
+			t.Errorf("%s: the base is relative to itself", c.pairs)
+		}
+		for typ, s := range m.Types {
+			if want := truth[typ] / truth[m.Base]; math.Abs(s.Mean-want) > 1e-9 || s.Deviation() > 1e-9 {
+				t.Errorf("%s: %s is %g of %s, want %g", c.pairs, typ, s.Mean, m.Base, want)
+			}
+		}
 	}
 }

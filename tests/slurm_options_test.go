@@ -45,7 +45,8 @@ PriorityWeightAge=1000`, GPUTypes: []string{"a100", "v100"}})
 		args  []string
 		check func(*testing.T, map[string]string)
 	}{
-		{"gpus", []string{"--gpus=4"}, tres("1")},
+		{"gpus", []string{"--gpus=4"}, any}, // on several nodes if the others leave no four on one
+		{"gpus on one node", []string{"--gpus=4", "-N1"}, tres("1")},
 		{"gpus over nodes", []string{"--gpus=12", "-N2"}, tres("2")},
 		{"gpus-per-node", []string{"--gpus-per-node=3", "-N2"}, tres("2")},
 		{"gpus-per-task", []string{"--gpus-per-task=2", "-n3"}, any},

@@ -6,6 +6,7 @@ package tests
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -569,39 +570,58 @@ func TestYarnCoreKilled(t *testing.T) {
 	}
 }
 
-// TestYarnTypes: the real node-attribute script tells the ResourceManager the type of a node's GPUs,
-// and applications that say speed= get the nodes on which they gain most.
-func TestYarnTypes(t *testing.T) {
-	binary, err := filepath.Abs(themisBinary())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "themis-types.") // not below a folder of root's
+// machines are what the NodeManagers' scripts see, played by tests/fakenvml.
+type machines struct {
+	*testing.T
+	dir, binary, library string
+}
+
+func playMachines(t *testing.T, inventories ...string) *machines {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "themis-machines.") // not below a folder of root's
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
+	binary, bad := filepath.Abs(themisBinary())
+	if err := errors.Join(bad, os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
+	m := &machines{t, dir, binary, filepath.Join(filepath.Dir(binary), "../fakenvml/libnvidia-ml.so.1")}
+	for i, inventory := range inventories {
+		m.play(i, inventory)
+		m.write(m.script(i), fmt.Sprintf("#!/bin/sh\nFAKE_NVML=%s/machine%d exec %s \"$@\"\n", dir, i, binary))
+	}
+	return m
+}
+
+// script is one that runs themis on the machine.
+func (m *machines) script(i int) string { return filepath.Join(m.dir, fmt.Sprint("themis", i)) }
+
+// play replaces what a machine is like.
+func (m *machines) play(i int, inventory string) {
+	m.write(filepath.Join(m.dir, fmt.Sprint("machine", i)), inventory)
+}
+
+func (m *machines) write(path, text string) {
+	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o755), os.Rename(path+".new", path)); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// TestYarnTypes: the real node-attribute script tells the ResourceManager the type of a node's GPUs,
+// and applications that say speed= get the nodes on which they gain most.
+func TestYarnTypes(t *testing.T) {
+	machines := playMachines(t, "gpus 2\n0-1 name Tesla V100-SXM2-32GB\n", "gpus 2\n0-1 name NVIDIA A100-SXM4-40GB\n")
 	opt := privateyarn.Options{GPUs: 2}
-	for i, model := range []string{"Tesla V100-SXM2-32GB", "NVIDIA A100-SXM4-40GB"} {
-		inventory, script := filepath.Join(dir, fmt.Sprint("machine", i)), filepath.Join(dir, fmt.Sprint("attributes", i))
-		for path, text := range map[string]string{
-			inventory: "gpus 2\n0-1 name " + model + "\n",
-			script:    fmt.Sprintf("#!/bin/sh\nFAKE_NVML=%s exec %s \"$@\"\n", inventory, binary),
-		} {
-			if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
+	for i := range 2 {
 		opt.NodeSite = append(opt.NodeSite, map[string]string{
 			"yarn.nodemanager.node-attributes.provider":             "script",
-			"yarn.nodemanager.node-attributes.provider.script.path": script,
-			"yarn.nodemanager.node-attributes.provider.script.opts": "gpus,--node-attributes,--library," + filepath.Join(filepath.Dir(binary), "../fakenvml/libnvidia-ml.so.1"),
+			"yarn.nodemanager.node-attributes.provider.script.path": machines.script(i),
+			"yarn.nodemanager.node-attributes.provider.script.opts": "gpus,--node-attributes,--library," + machines.library,
 		})
 	}
-	opt.Site = map[string]string{"yarn.node-attribute.fs-store.root-dir": "file://" + filepath.Join(dir, "store")}
+	opt.Site = map[string]string{"yarn.node-attribute.fs-store.root-dir": "file://" + filepath.Join(machines.dir, "store")}
 	c := startYarn(t, opt)
 	likesA := submit(t, c, privateyarn.App{Containers: 2, GPUs: 1, Seconds: 15, User: "bob", Tags: []string{"themis:speed=a100:1,v100:.2"}})
 	awaitEvent(t, likesA, "started", 1) // alone, it could have either

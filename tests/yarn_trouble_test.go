@@ -5,7 +5,6 @@
 package tests
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -239,34 +238,15 @@ func checkInherited(t *testing.T, core int) {
 // a GPU has fallen off the bus. The ResourceManager drops the node, its lease has failed for that
 // reason, and the application goes on elsewhere. The GPU comes back, and so does the node.
 func TestYarnGPUHealth(t *testing.T) {
-	binary, err := filepath.Abs(themisBinary())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "themis-health.") // not below a folder of root's
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	write := func(name, text string) {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o755), os.Rename(path+".new", path)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	const well = "gpus 2\n0-1 name NVIDIA A100-SXM4-40GB\n"
+	machines := playMachines(t, well, well)
 	opt := privateyarn.Options{GPUs: 2}
 	for i := range 2 {
-		machine, script := fmt.Sprint("machine", i), fmt.Sprint("check", i)
-		write(machine, "gpus 2\n0-1 name NVIDIA A100-SXM4-40GB\n")
-		write(script, fmt.Sprintf("#!/bin/sh\nFAKE_NVML=%s/%s exec %s \"$@\"\n", dir, machine, binary))
 		opt.NodeSite = append(opt.NodeSite, map[string]string{
-			"yarn.nodemanager.health-checker.script.path": filepath.Join(dir, script),
-			"yarn.nodemanager.health-checker.script.opts": "gpus,--check,--yarn,--library," + filepath.Join(filepath.Dir(binary), "../fakenvml/libnvidia-ml.so.1"),
+			"yarn.nodemanager.health-checker.script.path": machines.script(i),
+			"yarn.nodemanager.health-checker.script.opts": "gpus,--check,--yarn,--library," + machines.library,
 			"yarn.nodemanager.health-checker.interval-ms": "1000",
 		})
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
 	}
 	c := startYarn(t, opt)
 	// Another application keeps a gang of two off one node, so that it is not where its master is.
@@ -286,7 +266,7 @@ func TestYarnGPUHealth(t *testing.T) {
 		app = submit(t, c, privateyarn.App{Containers: 2, GPUs: 1, Seconds: 20})
 		awaitEvent(t, app, "started", 1)
 	}
-	write(fmt.Sprint("machine", node), "gpus 2\n0-1 name NVIDIA A100-SXM4-40GB\n1 handle lost\n")
+	machines.play(node, well+"1 handle lost\n")
 	awaitEvent(t, app, "with -100", 2)
 	if err := other.Kill(); err != nil {
 		t.Fatal(err)
@@ -304,7 +284,7 @@ func TestYarnGPUHealth(t *testing.T) {
 		}
 		return fmt.Sprintf("no lease of %s has failed with %s: %+v", app.ID, c.NodeName(node), leases)
 	})
-	write(fmt.Sprint("machine", node), "gpus 2\n0-1 name NVIDIA A100-SXM4-40GB\n")
+	machines.play(node, well)
 	eventually(t, func() string {
 		if st := yarnView[bridge.Status](t, c, "status"); st.GPUs != 4 {
 			return fmt.Sprintf("%d GPUs once the GPU is back", st.GPUs)

@@ -234,66 +234,6 @@ func checkInherited(t *testing.T, core int) {
 	})
 }
 
-// TestYarnGPUHealth: the health script of a real NodeManager, `themis gpus --check --yarn`, finds that
-// a GPU has fallen off the bus. The ResourceManager drops the node, its lease has failed for that
-// reason, and the application goes on elsewhere. The GPU comes back, and so does the node.
-func TestYarnGPUHealth(t *testing.T) {
-	const well = "gpus 2\n0-1 name NVIDIA A100-SXM4-40GB\n"
-	machines := playMachines(t, well, well)
-	opt := privateyarn.Options{GPUs: 2}
-	for i := range 2 {
-		opt.NodeSite = append(opt.NodeSite, map[string]string{
-			"yarn.nodemanager.health-checker.script.path": machines.script(i),
-			"yarn.nodemanager.health-checker.script.opts": "gpus,--check,--yarn,--library," + machines.library,
-			"yarn.nodemanager.health-checker.interval-ms": "1000",
-		})
-	}
-	c := startYarn(t, opt)
-	// Another application keeps a gang of two off one node, so that it is not where its master is.
-	other := submit(t, c, privateyarn.App{User: "bob", GPUs: 1, Seconds: 600})
-	awaitEvent(t, other, "started", 1)
-	node := 0
-	if nodesOf(yarnLeases(t, c), other)[c.NodeName(0)] > 0 {
-		node = 1
-	}
-	var app *privateyarn.Submitted
-	for app == nil || app.MasterNode() == node {
-		if app != nil {
-			if err := app.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		app = submit(t, c, privateyarn.App{Containers: 2, GPUs: 1, Seconds: 20})
-		awaitEvent(t, app, "started", 1)
-	}
-	machines.play(node, well+"1 handle lost\n")
-	awaitEvent(t, app, "with -100", 2)
-	if err := other.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	awaitEvent(t, app, "got container", 4)
-	if on := nodesOf(yarnLeases(t, c), app); len(on) != 1 || on[c.NodeName(1-node)] != 2 {
-		t.Errorf("it goes on on %v", on)
-	}
-	eventually(t, func() string {
-		leases := yarnView[[]bridge.Lease](t, c, "leases", "--last", "50")
-		for _, l := range leases {
-			if strings.HasPrefix(l.Job, app.ID) && strings.HasPrefix(l.Reason, "failed: "+c.NodeName(node)+": ERROR GPU 1: lost") {
-				return ""
-			}
-		}
-		return fmt.Sprintf("no lease of %s has failed with %s: %+v", app.ID, c.NodeName(node), leases)
-	})
-	machines.play(node, well)
-	eventually(t, func() string {
-		if st := yarnView[bridge.Status](t, c, "status"); st.GPUs != 4 {
-			return fmt.Sprintf("%d GPUs once the GPU is back", st.GPUs)
-		}
-		return ""
-	})
-	await(t, app, succeeded)
-}
-
 // TestYarnLabels: a gang is served from the nodes of the label that it asks for.
 func TestYarnLabels(t *testing.T) {
 	c := startYarn(t, privateyarn.Options{Site: map[string]string{"yarn.node-labels.enabled": "true"}})

@@ -11,14 +11,20 @@ import (
 	"themis/core/fairness"
 )
 
-// TestLearnedComesBack: what references and estimates are made of survives a
-// restart, and an app of an older ledger is read without it.
-func TestLearnedComesBack(t *testing.T) {
+func open(t *testing.T) *Ledger {
+	t.Helper()
 	l, err := Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// TestLearnedComesBack: what references and estimates are made of survives a
+// restart, and an app of an older ledger is read without it.
+func TestLearnedComesBack(t *testing.T) {
+	l := open(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	a := arbiter.New(arbiter.Defaults(), now)
 	job := cluster.Job{ID: "1", UID: 7, User: "u", AnyNode: true, Shape: cluster.Shape{NodesMin: 1, GPUs: 1}, Hint: cluster.Hint{Runtime: time.Hour}}
@@ -59,11 +65,7 @@ func TestLearnedComesBack(t *testing.T) {
 // TestPast: what an ended job made of its GPUs and what it waited for is kept, with its
 // leases, the newest first; others' jobs are not shown to an owner. So are measured places.
 func TestPast(t *testing.T) {
-	l, err := Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := open(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	a := arbiter.New(arbiter.Defaults(), now)
 	node := cluster.Node{Name: "n1", GPUs: []cluster.GPUs{{Total: 4}}}

@@ -4,7 +4,6 @@ package arbiter
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -107,14 +106,6 @@ func (a *Arbiter) idle(j *Job) Idle {
 	return out
 }
 
-// has is how many GPUs the job has whose numbers are known.
-func (j *Job) has() (n int) {
-	for _, d := range j.Devices {
-		n += bits.OnesCount64(d)
-	}
-	return n
-}
-
 // wasted says whether the job's lease is not renewed while others need its GPUs: all have
 // been idle.
 func (a *Arbiter) wasted(j *Job) bool {
@@ -161,7 +152,7 @@ func (a *Arbiter) idlers() (out []Idle) {
 
 // note is said to a running job of which GPUs are idle.
 func (i *Idle) note(now time.Time) string {
-	return fmt.Sprintf("%d of its %d GPUs idle since %s", i.GPUs, max(i.Job.has(), i.GPUs), i.Since.In(now.Location()).Format("2006-01-02T15:04:05"))
+	return fmt.Sprintf("%d of its %d GPUs idle since %s", i.GPUs, i.Job.Lease.gpus(), i.Since.In(now.Location()).Format("2006-01-02T15:04:05"))
 }
 
 // keepIdle lets jobs that waste their GPUs have them on if nobody else wants them.

@@ -388,7 +388,7 @@ func (a *Arbiter) hold(expired map[*Lease]bool, sides map[string]string, awards 
 	m.record.Welfare, m.record.Bound, m.record.Exact = res.Welfare, res.Bound, res.Exact
 	m.record.Proof = res.Proof()
 	m.widen()
-	m.divideSlots()
+	m.divideSlots(a)
 	return m
 }
 

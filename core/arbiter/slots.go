@@ -14,7 +14,10 @@ import (
 // it, and says which it really got.
 
 // divideSlots says which slots of their nodes those have that won.
-func (m *market) divideSlots() {
+func (m *market) divideSlots(a *Arbiter) {
+	if a.slot == 0 {
+		return
+	}
 	var gangs []auction.Gang
 	var placed []auction.Placement
 	for i := range m.bids {

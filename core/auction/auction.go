@@ -129,7 +129,14 @@ func (m *model) solve(visits int) (*prices, *packing, bool) {
 	for i := range all {
 		all[i] = i
 	}
-	var best *packing
+	m.quote(pr) // all for nothing
+	best := m.newPacking()
+	best.price(pr)
+	best.start(pr.answer)
+	if pr.bound-best.welfare <= tie {
+		return pr, best, true // nobody's gain is another's loss
+	}
+	best = nil
 	for pass := range 2 {
 		reached := math.Inf(-1)
 		if best != nil {

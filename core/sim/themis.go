@@ -26,7 +26,7 @@ type host struct {
 	order  []*hosted // those the arbiter is shown, by submission
 	nodes  map[string]int
 	on     map[uint64][]cluster.Share // of leases that may start
-	agents []*agent                   // of elastic apps, by App.Index
+	agents []*agent                   // of elastic apps, by App.Index; nil if there are none
 }
 
 // hosted is a job as the arbiter sees it: a gang.
@@ -39,7 +39,7 @@ type hosted struct {
 
 func (w *World) newHost(cfg arbiter.Config) *host {
 	h := &host{cfg: cfg, arb: arbiter.New(cfg, begin), jobs: map[string]*hosted{}, nodes: map[string]int{},
-		on: map[uint64][]cluster.Share{}, agents: make([]*agent, len(w.Apps))}
+		on: map[uint64][]cluster.Share{}}
 	h.snap.Host = "sim"
 	for i := range w.Nodes {
 		n := *w.Nodes[i].Node
@@ -90,6 +90,9 @@ func (h *host) add(s *hosted) {
 // arrive submits a job, as its user would with sbatch.
 func (h *host) arrive(w *World, j *Job) {
 	if j.Elastic {
+		if h.agents == nil {
+			h.agents = make([]*agent, len(w.Apps))
+		}
 		if h.agents[j.App.Index] == nil {
 			h.agents[j.App.Index] = h.newAgent(w, j.App)
 		}

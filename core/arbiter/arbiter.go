@@ -155,6 +155,8 @@ type App struct {
 	saved     time.Time     // when it last was in a decision
 	slack     time.Duration // how long it could wait and yet end by its reference
 	longest   time.Duration // what the longest of its jobs has to go
+	earliest  time.Time     // before when it could not end on any cluster
+	partly    bool          // some job of it has ended
 	jobs      []*Job
 }
 
@@ -176,7 +178,13 @@ type Job struct {
 	slotted  bool          // it fits a slot
 	whole    bool          // it is kept off nodes with MIG instances
 	report   *fairness.Report
+	past     *record // of like jobs
+	said     *record // of its user's
 	judged   judged
+	as       cluster.Job // as the host showed it
+	facts    int         // Arbiter.facts when something last was new of it
+	wide     float64     // widest, 0 if it is to be found anew
+	gain     float64     // run time that it attains in a second of its lease, likewise
 	since    time.Time // when it began to wait
 	counted  time.Time // up to when Attained counts
 	backoff  time.Time
@@ -191,7 +199,7 @@ type Job struct {
 
 // judged is what the job's estimate was made of.
 type judged struct {
-	learned        int
+	past, said     int // runs
 	report         *fairness.Report
 	runtime, limit time.Duration
 	mean           float64
@@ -293,9 +301,9 @@ type Arbiter struct {
 	leases    []*Lease // live, by ID
 	step      uint64   // counts calls of Step
 	fluid     *fairness.Fluid
-	learned   int                       // how often Remember was called
-	history   map[string][]fairness.Run // of like jobs
-	said      map[uint32][]fairness.Run // of a user's jobs with a declared run time
+	facts     int                       // counts changes of what nodes have, and of what jobs of a model prove to be
+	history   map[string]*record        // of like jobs
+	said      map[uint32]*record        // of a user's jobs with a declared run time
 	debts     map[string]Debt           // by entity
 	places    map[Place]Measured        // S and speeds as they proved
 	used      map[string]time.Time      // by node: up to when its GPUs' use was charged
@@ -326,7 +334,7 @@ type IDs struct {
 func New(cfg Config, now time.Time) *Arbiter {
 	return &Arbiter{cfg: cfg, now: now,
 		node: map[string]int{}, jobs: map[string]*Job{}, apps: map[string]*App{}, fluid: fairness.NewFluid(now),
-		history: map[string][]fairness.Run{}, said: map[uint32][]fairness.Run{}, debts: map[string]Debt{}, used: map[string]time.Time{}, places: map[Place]Measured{},
+		history: map[string]*record{}, said: map[uint32]*record{}, debts: map[string]Debt{}, used: map[string]time.Time{}, places: map[Place]Measured{},
 		dirty: map[*App]bool{}, moved: map[*App]bool{}}
 }
 

@@ -137,6 +137,7 @@ func (a *Arbiter) compare(j *Job) {
 		return
 	}
 	a.places[of] = m
+	a.facts++
 	if a.changed.Places == nil {
 		a.changed.Places = map[Place]Measured{}
 	}

@@ -145,12 +145,14 @@ func (a *Arbiter) keepNodes(nodes []cluster.Node) {
 		}
 	}
 	a.total, a.biggest, a.slot = 0, 0, 0
-	var slices float64 // in whole GPUs
+	var part float64 // MIG instances, in whole GPUs
+	changed := !same
 	for i := range nodes {
 		k := i
 		if !same {
 			k = a.node[nodes[i].Name]
 		}
+		changed = changed || !alike(&a.nodes[k], &nodes[i])
 		gpus, slots := append(a.nodes[k].GPUs[:0], nodes[i].GPUs...), append(a.nodes[k].Slots[:0], nodes[i].Slots...)
 		a.nodes[k] = nodes[i]
 		a.nodes[k].GPUs, a.nodes[k].Slots = gpus, slots
@@ -167,16 +169,26 @@ func (a *Arbiter) keepNodes(nodes []cluster.Node) {
 			} else if n.State == cluster.NodeDrain && n.Why != "" {
 				offered = g.Used // nobody can have the rest
 			}
-			if part := cluster.Part(g.Type); part == 1 {
+			if share := cluster.Part(g.Type); share == 1 {
 				whole, a.total = whole+g.Total, a.total+offered
 			} else {
-				slices += part * float64(offered)
+				part += share * float64(offered)
 			}
 		}
 		a.biggest = max(a.biggest, whole)
 	}
-	a.total += int(math.Round(slices))
-	a.countTypes()
+	a.total += int(math.Round(part))
+	if changed {
+		a.facts++
+		a.countTypes()
+	}
+}
+
+// alike says whether a node has what it had, free or not.
+func alike(n, was *cluster.Node) bool {
+	return n.Rack == was.Rack &&
+		slices.EqualFunc(n.GPUs, was.GPUs, func(x, y cluster.GPUs) bool { return x.Type == y.Type && x.Total == y.Total }) &&
+		slices.EqualFunc(n.Slots, was.Slots, func(x, y cluster.GPUs) bool { return x.Total == y.Total })
 }
 
 func freeOf(n *cluster.Node) int {
@@ -212,6 +224,16 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 	if j.done && in.State == cluster.Ended {
 		return
 	}
+	if a.steady(j, in) {
+		a.count(j)
+		a.judge(j)
+		if in.State == cluster.Running && j.App.partly {
+			a.moved[j.App] = true
+		}
+		return
+	}
+	j.wide, j.gain, j.as, j.facts = 0, 0, *in, a.facts
+	defer func() { j.gain = 0 }()
 	was := j.Job
 	if j.since == a.now && j.App == nil { // its first report is news
 		was.Hint.Progress, was.Hint.Remaining = 0, 0
@@ -260,6 +282,20 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 	}
 }
 
+// steady says whether nothing is new of a job: it goes on running, or waiting.
+func (a *Arbiter) steady(j *Job, in *cluster.Job) bool {
+	if j.App == nil || j.done || j.facts != a.facts || a.silent != nil || !j.as.Same(in) {
+		return false
+	}
+	switch l := j.Lease; in.State {
+	case cluster.Running:
+		return l != nil && holds(l)
+	case cluster.Pending:
+		return in.Blocked == "" && (l == nil || notStarted(l))
+	}
+	return false
+}
+
 // take makes what the host sees the job's.
 func (j *Job) take(a *Arbiter, in *cluster.Job) {
 	j.Job = *in
@@ -278,9 +314,11 @@ func (a *Arbiter) count(j *Job) {
 			until = j.End
 		}
 		if d := until.Sub(from); d > 0 {
-			level := cluster.SpanOf(j.On, a.rack)
-			least := j.Shape.Count()
-			j.Attained += time.Duration(float64(d) * j.pace(max(j.Lease.gpus(), least), level) * a.times(j, j.On) / float64(max(least, 1)))
+			if j.gain == 0 {
+				least := j.Shape.Count()
+				j.gain = j.pace(max(j.Lease.gpus(), least), cluster.SpanOf(j.On, a.rack)) * a.times(j, j.On) / float64(max(least, 1))
+			}
+			j.Attained += time.Duration(float64(d) * j.gain)
 		}
 	}
 	if cause := a.waitsFor(j); cause != nil {
@@ -514,6 +552,7 @@ func (a *Arbiter) forget(j *Job) {
 		a.all = slices.DeleteFunc(a.all, func(o *App) bool { return o == app })
 	} else {
 		a.dirty[app] = true
+		app.earliest = app.endsEarliest()
 	}
 }
 

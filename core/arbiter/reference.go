@@ -5,6 +5,7 @@ package arbiter
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"themis/core/cluster"
@@ -29,38 +30,64 @@ func (a *Arbiter) Remember(s SavedJob) {
 	if run.Took <= 0 {
 		return
 	}
-	a.learned++
-	key := like(&s.Job)
-	a.history[key] = latest(append(a.history[key], run))
+	recordOf(a.history, like(&s.Job)).add(run)
 	if run.Declared > 0 {
-		a.said[s.Job.UID] = latest(append(a.said[s.Job.UID], run))
+		said := recordOf(a.said, s.Job.UID)
+		said.add(run)
+		said.honesty = fairness.HonestyOf(said.runs)
 	}
 }
 
-func latest(runs []fairness.Run) []fairness.Run { return runs[max(0, len(runs)-runsKept):] }
+// record is the latest runs that estimates are made of.
+type record struct {
+	runs    []fairness.Run
+	honesty fairness.Honesty // of a user's
+	added   int              // ever
+}
+
+func (r *record) add(run fairness.Run) {
+	r.runs = append(r.runs, run)
+	r.runs = r.runs[max(0, len(r.runs)-runsKept):]
+	r.added++
+}
+
+func recordOf[K comparable](records map[K]*record, key K) *record {
+	r := records[key]
+	if r == nil {
+		r = &record{}
+		records[key] = r
+	}
+	return r
+}
 
 // like names the jobs whose run times tell of this one's.
 func like(j *cluster.Job) string {
 	return fmt.Sprintf("%d/%s/%d", j.UID, j.Name, j.Shape.Count())
 }
 
-// estimate judges the job's run time anew and tells the virtual schedule of
-// what changed in its app's work.
+// estimate judges the run time of a job of which something is new.
 func (a *Arbiter) estimate(j *Job) {
 	a.gauge(j)
 	if d := time.Duration(float64(j.Hint.Runtime) / j.mean); d > 0 && (j.declared == 0 || d < j.declared) {
 		j.declared = d
 	}
-	made := judged{a.learned, j.report, j.Hint.Runtime, j.Limit, j.mean, j.Restarts, j.State}
+	j.past, j.said = recordOf(a.history, like(&j.Job)), recordOf(a.said, j.UID)
+	a.judge(j)
+	if j.App != nil {
+		a.moved[j.App] = true
+	}
+}
+
+// judge judges the job's run time anew if there is cause to, and has the virtual
+// schedule told of what changes its app's work.
+func (a *Arbiter) judge(j *Job) {
+	made := judged{j.past.added, j.said.added, j.report, j.Hint.Runtime, j.Limit, j.mean, j.Restarts, j.State}
 	if made == j.judged && float64(j.Attained)*fairness.Overrun < float64(j.Estimate.Total) {
-		if j.App != nil && j.State == cluster.Running {
-			a.moved[j.App] = true
-		}
 		return // it would come out the same
 	}
 	j.judged = made
 	e := fairness.Judge(&j.Job, fairness.Evidence{Report: j.report, Attained: j.Attained,
-		Past: a.history[like(&j.Job)], Said: a.said[j.UID], Mean: j.mean, Fastest: j.fastest})
+		Past: j.past.runs, Said: j.said.honesty, Mean: j.mean, Fastest: j.fastest})
 	moved := (e.Total - j.Estimate.Total).Abs()
 	if e.Source != j.Estimate.Source || moved > j.Estimate.Total/20 {
 		j.Estimate = e
@@ -120,6 +147,8 @@ const minWidth = 1.0 / 64
 func (a *Arbiter) revise(app *App) {
 	was, ok := a.fluid.State(app.ID)
 	work, par := workOf(app, was.Left)
+	app.earliest = app.endsEarliest()
+	app.partly = app.Gone.Par > 0 || slices.ContainsFunc(app.jobs, func(j *Job) bool { return j.done })
 	if !ok {
 		a.fluid.Add(app.ID, app.Entity, app.Weight, work, par)
 	} else {

@@ -55,7 +55,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 	for range 3 * runsKept {
 		w.arb.Remember(past[0].SaveJob())
 	}
-	if n := len(w.arb.said[1]); n != runsKept {
+	if n := len(w.arb.said[1].runs); n != runsKept {
 		t.Errorf("%d runs are kept of a user, want %d", n, runsKept)
 	}
 }

@@ -112,6 +112,7 @@ func Restore(cfg Config, now time.Time, s Saved) *Arbiter {
 	}
 	for _, app := range a.all {
 		app.work, _ = workOf(app, 0)
+		app.earliest = app.endsEarliest()
 	}
 	for i := range s.Leases {
 		l := s.Leases[i]

@@ -29,12 +29,15 @@ func (a *Arbiter) refer() {
 	if a.cfg.Reference == ReferencePaper {
 		refs = a.papers()
 	}
+	if len(refs) == 0 {
+		return
+	}
 	for _, app := range a.all {
-		id := app.ID
-		if earliest := app.earliest(); a.cfg.Reference != ReferencePaper && refs[id].Before(earliest) && !refs[id].IsZero() {
-			refs[id] = earliest
+		ref, ok := refs[app.ID]
+		if a.cfg.Reference != ReferencePaper && ref.Before(app.earliest) {
+			ref = app.earliest
 		}
-		if ref, ok := refs[id]; ok && !ref.Equal(app.Reference) {
+		if ok && !ref.Equal(app.Reference) {
 			moved := ref.Sub(app.Reference).Abs() > time.Second
 			app.Reference = ref
 			if moved {
@@ -44,9 +47,9 @@ func (a *Arbiter) refer() {
 	}
 }
 
-// earliest is before when the app could not end on any cluster: a job that came
+// endsEarliest is before when the app could not end on any cluster: a job that came
 // late takes its time from then.
-func (app *App) earliest() time.Time {
+func (app *App) endsEarliest() time.Time {
 	var at time.Time
 	for _, j := range app.jobs {
 		came := j.Submit
@@ -145,7 +148,10 @@ func (j *Job) most() int {
 
 // widest is the job's speed then, in GPUs.
 func (j *Job) widest() float64 {
-	return j.rate(j.most(), cluster.Slot)
+	if j.wide == 0 {
+		j.wide = j.rate(j.most(), cluster.Slot)
+	}
+	return j.wide
 }
 
 // heldRate is the rate of the app's leases, those in except left out.

@@ -321,6 +321,22 @@ type Job struct {
 	Hint        Hint
 }
 
+// Same says whether two views of a job are one.
+func (j *Job) Same(o *Job) bool {
+	return j.State == o.State && j.ID == o.ID && j.Host == o.Host && j.Gang == o.Gang && j.Array == o.Array && j.UID == o.UID &&
+		j.User == o.User && j.Account == o.Account && j.Partition == o.Partition && j.Name == o.Name && j.Weight == o.Weight &&
+		j.Outcome == o.Outcome && j.Blocked == o.Blocked && j.BlockedOld == o.BlockedOld && j.Submit.Equal(o.Submit) &&
+		j.Eligible.Equal(o.Eligible) && j.Start.Equal(o.Start) && j.End.Equal(o.End) && j.Limit == o.Limit && j.Restarts == o.Restarts &&
+		j.Requeueable == o.Requeueable && j.Shape == o.Shape && j.MoreTasks == o.MoreTasks && j.AnyNode == o.AnyNode &&
+		slices.Equal(j.Nodes, o.Nodes) && slices.Equal(j.Required, o.Required) && slices.Equal(j.On, o.On) &&
+		slices.Equal(j.Devices, o.Devices) && j.Hint.same(&o.Hint)
+}
+
+func (h *Hint) same(o *Hint) bool {
+	return h.App == o.App && h.Runtime == o.Runtime && h.Remaining == o.Remaining && h.Progress == o.Progress && h.Checkpoint == o.Checkpoint &&
+		h.Model == o.Model && h.Order == o.Order && slices.Equal(h.Place, o.Place) && slices.Equal(h.Speedup, o.Speedup) && slices.Equal(h.Speed, o.Speed)
+}
+
 // Snapshot is the whole view of one host, or of several, at a moment. Two snapshots need nothing of
 // each other: the core compares each with what it knew.
 type Snapshot struct {

@@ -47,12 +47,37 @@ type Run struct {
 	Took, Limit, Declared time.Duration
 }
 
+// Honesty is what a user's runs took over what had been declared for them, as
+// logarithms.
+type Honesty struct {
+	Runs   int
+	Middle float64 // their median
+	Off    float64 // and that of how far they are from it
+}
+
+// HonestyOf compares runs, all of them with a declaration.
+func HonestyOf(runs []Run) Honesty {
+	if len(runs) == 0 {
+		return Honesty{}
+	}
+	wrong := make([]float64, len(runs))
+	for i, r := range runs {
+		wrong[i] = math.Log(r.Took.Seconds() / r.Declared.Seconds())
+	}
+	h := Honesty{Runs: len(runs), Middle: median(wrong)}
+	for i := range wrong {
+		wrong[i] = math.Abs(wrong[i] - h.Middle)
+	}
+	h.Off = median(wrong)
+	return h
+}
+
 // Evidence is what is known of a job beside what its host says of it.
 type Evidence struct {
 	Report   *Report       // nil: it has said nothing
 	Attained time.Duration // run time at S = 1 so far
 	Past     []Run         // of like jobs
-	Said     []Run         // of its user's jobs of any kind, those with a declaration
+	Said     Honesty       // of its user's jobs of any kind, those with a declaration
 	// Mean is the job's speed on the cluster's mean GPU, for which run times are
 	// kept, and Fastest how much faster it can be; 0 reads as 1.
 	Mean, Fastest float64
@@ -115,20 +140,12 @@ func believe(j *cluster.Job, ev Evidence) Estimate {
 	if ev.Mean > 0 {
 		e.Total = time.Duration(float64(e.Total) / ev.Mean)
 	}
-	if len(ev.Said) < historySamples {
+	if ev.Said.Runs < historySamples {
 		return e
 	}
-	wrong := make([]float64, len(ev.Said))
-	for i, r := range ev.Said {
-		wrong[i] = math.Log(r.Took.Seconds() / r.Declared.Seconds())
-	}
-	middle := median(wrong)
-	for i := range wrong {
-		wrong[i] = math.Abs(wrong[i] - middle)
-	}
-	useless := math.Abs(middle) > math.Log(correctMost)
-	switch ratio := math.Exp(middle); {
-	case (useless || median(wrong) > math.Ln2) && len(ev.Past) >= historySamples:
+	useless := math.Abs(ev.Said.Middle) > math.Log(correctMost)
+	switch ratio := math.Exp(ev.Said.Middle); {
+	case (useless || ev.Said.Off > math.Ln2) && len(ev.Past) >= historySamples:
 		e = Estimate{quantile(ev.Past, j.Limit), History}
 	case useless && j.Limit > 0:
 		e = Estimate{j.Limit, Limit}

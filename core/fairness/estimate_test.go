@@ -20,12 +20,13 @@ func TestJudge(t *testing.T) {
 		}
 		return runs
 	}
-	said := func(ratios ...float64) (runs []Run) {
+	said := func(ratios ...float64) Honesty {
+		var runs []Run
 		for i, r := range ratios {
 			declared := time.Duration(i+1) * h
 			runs = append(runs, Run{Took: seconds(r * declared.Seconds()), Declared: declared})
 		}
-		return runs
+		return HonestyOf(runs)
 	}
 	job := func(limit, declared time.Duration) *cluster.Job {
 		return &cluster.Job{Limit: limit, Hint: cluster.Hint{Runtime: declared}}
@@ -95,7 +96,7 @@ func TestEstimatesLearn(t *testing.T) {
 			truth := seconds(rapid.Float64Range(60, 1e5).Draw(t, "truth"))
 			j := &cluster.Job{}
 			j.Hint.Runtime = seconds(truth.Seconds() * habit * rapid.Float64Range(.9, 1.1).Draw(t, "blur"))
-			e := Judge(j, Evidence{Said: said})
+			e := Judge(j, Evidence{Said: HonestyOf(said)})
 			if habit == 1 && e != (Estimate{j.Hint.Runtime, Declared}) {
 				t.Fatalf("job %d of an honest user: %v for %s", i, e, j.Hint.Runtime)
 			}
@@ -123,7 +124,7 @@ func TestRandomDeclarations(t *testing.T) {
 		}
 		said = rapid.Permutation(said).Draw(t, "said")
 		j := &cluster.Job{Hint: cluster.Hint{Runtime: said[0].Declared}}
-		if e := Judge(j, Evidence{Said: said, Past: said}); e.Source != History || (e.Total-truth).Abs() > time.Microsecond {
+		if e := Judge(j, Evidence{Said: HonestyOf(said), Past: said}); e.Source != History || (e.Total-truth).Abs() > time.Microsecond {
 			t.Fatalf("got %v, want %s from history", e, truth)
 		}
 	})

@@ -46,10 +46,13 @@ type Fluid struct {
 	now     time.Time
 	gpus    float64
 	apps    map[string]*fluidApp
-	changed bool // since Project was asked
+	list    []*fluidApp        // the same, as they came
+	changed bool               // since Project was asked
+	rates   map[string]float64 // nil: to be found anew
 }
 
 type fluidApp struct {
+	id     string
 	entity string
 	weight float64   // of the entity
 	left   float64   // GPU-seconds of virtual work left
@@ -77,14 +80,18 @@ func NewFluid(now time.Time) *Fluid {
 // Restore puts an app back as it was kept. What it did at its rate between then
 // and the schedule's time is made up for.
 func (f *Fluid) Restore(app string, a FluidApp) {
-	r := &fluidApp{entity: a.Entity, weight: a.Weight, left: a.Left, par: a.Par, finish: a.Finish}
+	r := &fluidApp{id: app, entity: a.Entity, weight: a.Weight, left: a.Left, par: a.Par, finish: a.Finish}
 	if since := f.now.Sub(a.At).Seconds(); !a.At.IsZero() && since > 0 && a.Rate > 0 && r.left > 0 {
 		if r.left -= a.Rate * since; r.left <= 0 {
 			r.left, r.finish = 0, a.At.Add(seconds(a.Left/a.Rate))
 		}
 	}
-	f.apps[app] = r
-	f.changed = true
+	f.add(r)
+}
+
+func (f *Fluid) add(a *fluidApp) {
+	f.apps[a.id], f.list = a, append(f.list, a)
+	f.changed, f.rates = true, nil
 }
 
 // State returns what Restore takes.
@@ -103,8 +110,7 @@ func (f *Fluid) Now() time.Time { return f.now }
 // already there keeps its history.
 func (f *Fluid) Add(app, entity string, weight, work, par float64) {
 	if _, ok := f.apps[app]; !ok {
-		f.apps[app] = &fluidApp{entity: entity, weight: weight, left: max(work, 0), par: max(par, 0)}
-		f.changed = true
+		f.add(&fluidApp{id: app, entity: entity, weight: weight, left: max(work, 0), par: max(par, 0)})
 	}
 }
 
@@ -117,7 +123,7 @@ func (f *Fluid) Revise(app string, delta, par float64) {
 		return
 	}
 	if par > 0 && par != a.par {
-		a.par, f.changed = par, true
+		a.par, f.changed, f.rates = par, true, nil
 	}
 	if a.left == 0 && !a.finish.IsZero() {
 		if delta <= 0 {
@@ -126,7 +132,7 @@ func (f *Fluid) Revise(app string, delta, par float64) {
 		a.finish = time.Time{}
 	}
 	if delta != 0 {
-		a.left, f.changed = max(a.left+delta, 0), true
+		a.left, f.changed, f.rates = max(a.left+delta, 0), true, nil
 	}
 }
 
@@ -135,17 +141,18 @@ func (f *Fluid) Revise(app string, delta, par float64) {
 // until its owner removes it; removing it at once hands its share to the rest.
 func (f *Fluid) Remove(app string) {
 	delete(f.apps, app)
-	f.changed = true
+	f.list = slices.DeleteFunc(f.list, func(a *fluidApp) bool { return a.id == app })
+	f.changed, f.rates = true, nil
 }
 
 // Advance plays the schedule until now on gpus GPUs.
 func (f *Fluid) Advance(now time.Time, gpus int) {
 	if f.gpus != float64(gpus) {
-		f.gpus, f.changed = float64(gpus), true
+		f.gpus, f.changed, f.rates = float64(gpus), true, nil
 	}
 	if now.After(f.now) {
-		play(f.apps, f.gpus, f.now, now)
-		f.now = now
+		play(f.list, f.gpus, f.now, now)
+		f.now, f.rates = now, nil
 	}
 }
 
@@ -157,37 +164,41 @@ func (f *Fluid) Project() map[string]time.Time {
 		return nil
 	}
 	f.changed = false
-	ghost := make(map[string]*fluidApp, len(f.apps))
-	for id, a := range f.apps {
-		c := *a
-		ghost[id] = &c
+	copies, ghosts := make([]fluidApp, len(f.list)), make([]*fluidApp, len(f.list))
+	for i, a := range f.list {
+		copies[i] = *a
+		ghosts[i] = &copies[i]
 	}
-	play(ghost, f.gpus, f.now, time.Time{})
-	out := make(map[string]time.Time, len(ghost))
-	for id, a := range ghost {
+	play(ghosts, f.gpus, f.now, time.Time{})
+	out := make(map[string]time.Time, len(ghosts))
+	for _, a := range ghosts {
 		if !a.finish.IsZero() {
-			out[id] = a.finish
+			out[a.id] = a.finish
 		}
 	}
 	return out
 }
 
-// Rates returns each unfinished app's GPUs in the fluid schedule right now.
+// Rates returns each unfinished app's GPUs in the fluid schedule right now. The
+// map is the schedule's.
 func (f *Fluid) Rates() map[string]float64 {
-	if enough(f.apps, f.gpus) {
-		for _, a := range f.apps {
+	if f.rates != nil {
+		return f.rates
+	}
+	if enough(f.list, f.gpus) {
+		for _, a := range f.list {
 			a.rate = a.par
 		}
 	} else {
-		newFlow(f.apps).fill(f.gpus)
+		newFlow(f.list).fill(f.gpus)
 	}
-	rates := make(map[string]float64, len(f.apps))
-	for id, a := range f.apps {
+	f.rates = make(map[string]float64, len(f.list))
+	for _, a := range f.list {
 		if a.left > 0 {
-			rates[id] = a.rate
+			f.rates[a.id] = a.rate
 		}
 	}
-	return rates
+	return f.rates
 }
 
 // eventsMost bounds how often rates are recomputed in one play. With more apps
@@ -205,18 +216,14 @@ type flow struct {
 	each   int // how many apps end between two fills
 }
 
-func newFlow(apps map[string]*fluidApp) *flow {
-	type named struct {
-		id string
-		*fluidApp
-	}
-	all := make([]named, 0, len(apps))
-	for id, a := range apps {
+func newFlow(apps []*fluidApp) *flow {
+	all := make([]*fluidApp, 0, len(apps))
+	for _, a := range apps {
 		if a.left > 0 && a.par > 0 {
-			all = append(all, named{id, a})
+			all = append(all, a)
 		}
 	}
-	slices.SortFunc(all, func(x, y named) int {
+	slices.SortFunc(all, func(x, y *fluidApp) int {
 		return cmp.Or(cmp.Compare(x.entity, y.entity), cmp.Compare(x.par, y.par), cmp.Compare(x.id, y.id))
 	})
 	f := &flow{each: max(1, len(all)/eventsMost)}
@@ -226,7 +233,7 @@ func newFlow(apps map[string]*fluidApp) *flow {
 			f.weight = append(f.weight, 0)
 		}
 		g := len(f.groups) - 1
-		f.groups[g] = append(f.groups[g], a.fluidApp)
+		f.groups[g] = append(f.groups[g], a)
 		f.weight[g] = max(f.weight[g], a.weight)
 	}
 	f.want = make([]float64, len(f.groups))
@@ -288,7 +295,7 @@ func (f *flow) advance(now time.Time, step float64) {
 }
 
 // play moves the apps from one time to another (zero: until all are done).
-func play(apps map[string]*fluidApp, gpus float64, from, to time.Time) {
+func play(apps []*fluidApp, gpus float64, from, to time.Time) {
 	for _, a := range apps {
 		if a.left <= 0 && a.finish.IsZero() {
 			a.finish = from
@@ -315,7 +322,7 @@ func play(apps map[string]*fluidApp, gpus float64, from, to time.Time) {
 }
 
 // enough says whether no app needs to share: each runs at its full width.
-func enough(apps map[string]*fluidApp, gpus float64) bool {
+func enough(apps []*fluidApp, gpus float64) bool {
 	var want float64
 	for _, a := range apps {
 		if a.left > 0 {

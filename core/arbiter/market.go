@@ -297,15 +297,18 @@ func (m *market) keepTogether(j *Job) bool {
 // offer is what is free, less what is spoken for, with what expired leases hold.
 func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 	out := make([]auction.Node, 0, len(a.nodes))
-	index := map[string]int{}
-	held := map[string]int{}
+	at := make([]int, len(a.nodes))   // in out, from 1
+	held := make([]int, len(a.nodes)) // GPUs
 	for _, l := range a.leases {
 		if l.State == Held || l.State == Ending {
 			for _, s := range l.On {
-				held[s.Node] += s.GPUs
+				if i, ok := a.node[s.Node]; ok {
+					held[i] += s.GPUs
+				}
 			}
 		}
 	}
+	gpus := make([]cluster.GPUs, 0, len(a.nodes)) // room for all
 	inSlots := a.leased(holds)
 	for i := range a.nodes {
 		n := &a.nodes[i]
@@ -313,7 +316,7 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 			continue
 		}
 		total, _ := n.TotalGPUs()
-		unleased := max(total-held[n.Name], 0)
+		unleased := max(total-held[i], 0)
 		o := auction.Node{Name: n.Name, Rack: n.Rack, CPUs: -1, MemMiB: -1, Idle: n.CPUsUsed == 0}
 		if n.CPUs > 0 {
 			o.CPUs = n.CPUs - n.CPUsUsed
@@ -327,17 +330,18 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 			if n.Exclusive { // one job has the rest of it, too
 				free, o.CPUs, o.MemMiB = 0, min(o.CPUs, 0), min(o.MemMiB, 0)
 			}
-			o.GPUs = append(o.GPUs, cluster.GPUs{Type: g.Type, Total: free})
+			gpus = append(gpus, cluster.GPUs{Type: g.Type, Total: free})
 			o.Real += free
 		}
+		o.GPUs = gpus[len(gpus)-len(n.GPUs) : len(gpus) : len(gpus)]
 		if len(n.Slots) > 0 {
 			room := room(n, inSlots[n.Name], cluster.InSlots{})
 			for k := range n.Slots {
 				o.Slots = append(o.Slots, min(int(room[k]), o.Real))
 			}
 		}
-		index[n.Name] = len(out)
 		out = append(out, o)
+		at[i] = len(out)
 	}
 	// Leases not yet started come first: they have a claim on what is free, and
 	// none on what running jobs hold.
@@ -345,8 +349,8 @@ func (a *Arbiter) offer(expired map[*Lease]bool) []auction.Node {
 	claim := func(match func(*Lease) bool, sign int) {
 		for _, l := range live {
 			for _, s := range l.On {
-				if i, ok := index[s.Node]; ok && match(l) {
-					out[i].Claim(a.jobs[l.Job].Shape, s.GPUs, len(l.On), sign, s.Slots)
+				if i, ok := a.node[s.Node]; ok && at[i] > 0 && match(l) {
+					out[at[i]-1].Claim(a.jobs[l.Job].Shape, s.GPUs, len(l.On), sign, s.Slots)
 				}
 			}
 		}

@@ -91,15 +91,19 @@ func (m *model) name(sp *spec) {
 
 func (s *Space) offers() []Offer {
 	out := make([]Offer, len(s.cells))
+	types, gpus := make([]string, 0, len(s.cells)), make([]int, 0, len(s.cells)) // room for all
 	for i := range s.cells {
 		c := &s.cells[i]
-		out[i] = Offer{Name: s.names[i], CPUs: c.cpus, MemMiB: c.mem, Idle: c.idle, Types: s.types[:0:0]}
+		out[i] = Offer{Name: s.names[i], CPUs: c.cpus, MemMiB: c.mem, Idle: c.idle}
 		if c.rack >= 0 {
 			out[i].Rack = s.rackNames[c.rack]
 		}
+		from := len(types)
 		for k := range c.types {
-			out[i].Types = append(out[i].Types, s.types[c.kind[k]])
-			out[i].GPUs = append(out[i].GPUs, int(c.free[k]))
+			types, gpus = append(types, s.types[c.kind[k]]), append(gpus, int(c.free[k]))
+		}
+		if out[i].Types = types[from:len(types):len(types)]; len(types) > from {
+			out[i].GPUs = gpus[from:len(gpus):len(gpus)]
 		}
 	}
 	return out

@@ -205,75 +205,51 @@ func NewSpace(nodes []Node) *Space {
 	return s
 }
 
-// signature orders nodes by what they have.
-func signature(n *Node) string {
-	b := make([]byte, 0, 64)
-	put := func(v int64) {
-		for shift := 56; shift >= 0; shift -= 8 {
-			b = append(b, byte(v>>shift))
-		}
-	}
-	for _, g := range n.GPUs {
-		put(int64(g.Total))
-		b = append(b, g.Type...)
-		b = append(b, 0)
-	}
-	put(int64(n.CPUs) + 1)
-	put(n.MemMiB + 1)
-	put(int64(n.Real))
-	for _, free := range n.Slots {
-		put(int64(free))
-	}
-	return string(b)
+// compare orders nodes by what they have.
+func (n *Node) compare(o *Node) int {
+	return cmp.Or(
+		slices.CompareFunc(n.GPUs, o.GPUs, func(x, y cluster.GPUs) int {
+			return cmp.Or(cmp.Compare(x.Total, y.Total), cmp.Compare(x.Type, y.Type))
+		}),
+		cmp.Compare(n.CPUs, o.CPUs), cmp.Compare(n.MemMiB, o.MemMiB), cmp.Compare(n.Real, o.Real), slices.Compare(n.Slots, o.Slots))
 }
 
 // ordered are the nodes by what their racks have, then by what they have
 // themselves; names decide only between equal ones.
 func ordered(nodes []Node) []*Node {
-	type keyed struct {
-		node     *Node
-		has      string
-		rank     int32 // of its rack
-		position int
-	}
-	all := make([]keyed, len(nodes))
-	racks := map[string][]string{}
+	var like [][]*Node // those that have the same
 	for i := range nodes {
-		all[i] = keyed{node: &nodes[i], has: signature(&nodes[i]), position: i}
-		racks[nodes[i].Rack] = append(racks[nodes[i].Rack], all[i].has)
-	}
-	names := make([]string, 0, len(racks))
-	content := make(map[string]string, len(racks))
-	for r, parts := range racks {
-		slices.Sort(parts)
-		content[r] = strings.Join(parts, "")
-		names = append(names, r)
-	}
-	slices.SortFunc(names, func(x, y string) int { return cmp.Or(cmp.Compare(content[x], content[y]), cmp.Compare(x, y)) })
-	rank := make(map[string]int32, len(names))
-	for i, r := range names {
-		rank[r] = int32(i)
-	}
-	for i := range all {
-		all[i].rank = rank[all[i].node.Rack]
-	}
-	slices.SortFunc(all, func(x, y keyed) int {
-		if x.rank != y.rank {
-			return cmp.Compare(x.rank, y.rank)
+		n := &nodes[i]
+		at, found := slices.BinarySearchFunc(like, n, func(l []*Node, n *Node) int { return l[0].compare(n) })
+		if !found {
+			like = slices.Insert(like, at, nil)
 		}
-		if c := strings.Compare(x.has, y.has); c != 0 {
-			return c
+		like[at] = append(like[at], n)
+	}
+	all := make([]*Node, 0, len(nodes))
+	one := true // rack at most
+	for _, l := range like {
+		slices.SortStableFunc(l, func(x, y *Node) int { return strings.Compare(x.Name, y.Name) })
+		all = append(all, l...)
+		one = one && !slices.ContainsFunc(l, func(n *Node) bool { return n.Rack != all[0].Rack })
+	}
+	if one {
+		return all
+	}
+	var racks [][]*Node
+	at := map[string]int{}
+	for _, n := range all {
+		k, ok := at[n.Rack]
+		if !ok {
+			k = len(racks)
+			at[n.Rack], racks = k, append(racks, nil)
 		}
-		if c := strings.Compare(x.node.Name, y.node.Name); c != 0 {
-			return c
-		}
-		return cmp.Compare(x.position, y.position)
+		racks[k] = append(racks[k], n)
+	}
+	slices.SortFunc(racks, func(x, y []*Node) int {
+		return cmp.Or(slices.CompareFunc(x, y, (*Node).compare), strings.Compare(x[0].Rack, y[0].Rack))
 	})
-	out := make([]*Node, len(all))
-	for i := range all {
-		out[i] = all[i].node
-	}
-	return out
+	return slices.Concat(racks...)
 }
 
 func (s *Space) typeID(name string) int16 {

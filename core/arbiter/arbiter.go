@@ -127,6 +127,7 @@ type Lease struct {
 
 	moves bool    // it ends for the sake of its own job
 	rho   float64 // of its app when leases were last sorted
+	rate  float64 // what its job makes of it, in mean GPUs; 0 if it is to be found anew
 }
 
 func (l *Lease) gpus() int {
@@ -185,8 +186,8 @@ type Job struct {
 	facts    int         // Arbiter.facts when something last was new of it
 	wide     float64     // widest, 0 if it is to be found anew
 	gain     float64     // run time that it attains in a second of its lease, likewise
-	since    time.Time // when it began to wait
-	counted  time.Time // up to when Attained counts
+	since    time.Time   // when it began to wait
+	counted  time.Time   // up to when Attained counts
 	backoff  time.Time
 	seen     uint64    // the last step whose snapshot had it
 	blocked  time.Time // since when the host has held it back for this reason
@@ -301,12 +302,12 @@ type Arbiter struct {
 	leases    []*Lease // live, by ID
 	step      uint64   // counts calls of Step
 	fluid     *fairness.Fluid
-	facts     int                       // counts changes of what nodes have, and of what jobs of a model prove to be
-	history   map[string]*record        // of like jobs
-	said      map[uint32]*record        // of a user's jobs with a declared run time
-	debts     map[string]Debt           // by entity
-	places    map[Place]Measured        // S and speeds as they proved
-	used      map[string]time.Time      // by node: up to when its GPUs' use was charged
+	facts     int                  // counts changes of what nodes have, and of what jobs of a model prove to be
+	history   map[string]*record   // of like jobs
+	said      map[uint32]*record   // of a user's jobs with a declared run time
+	debts     map[string]Debt      // by entity
+	places    map[Place]Measured   // S and speeds as they proved
+	used      map[string]time.Time // by node: up to when its GPUs' use was charged
 	ids       IDs
 	event     time.Time // of the oldest event no round has seen
 	last      *Round

@@ -20,7 +20,8 @@ func (a *Arbiter) gather(m *market) {
 			return
 		}
 	}
-	tried, ends := 0, a.endings(false)
+	tried := 0
+	var ends endings
 	for _, b := range m.bids {
 		for _, g := range b.Gangs {
 			j := m.byJob[g.ID]
@@ -30,6 +31,9 @@ func (a *Arbiter) gather(m *market) {
 			}
 			if tried++; tried > gatherTries {
 				return
+			}
+			if ends == nil {
+				ends = a.endings(false)
 			}
 			on, ready := a.soonest(j, ends)
 			if on == nil || ready.After(a.now.Add(a.cfg.GatherLimit)) {

@@ -87,9 +87,9 @@ func (a *Arbiter) market(expired map[*Lease]bool, sides map[string]string, award
 		bidding[app.Entity]++
 	}
 	share := map[string]float64{} // GPUs by entity
-	for id, rate := range rates {
-		if app := a.apps[id]; app != nil {
-			share[app.Entity] += rate
+	for _, app := range a.all {
+		if bidding[app.Entity] > 0 {
+			share[app.Entity] += rates[app.ID]
 		}
 	}
 	for app, gangs := range byApp {

@@ -227,13 +227,14 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 	if a.steady(j, in) {
 		a.count(j)
 		a.judge(j)
-		if in.State == cluster.Running && j.App.partly {
+		if j.App.partly {
 			a.moved[j.App] = true
 		}
 		return
 	}
-	j.wide, j.gain, j.as, j.facts = 0, 0, *in, a.facts
-	defer func() { j.gain = 0 }()
+	j.forget()
+	j.as, j.facts = *in, a.facts
+	defer j.forget()
 	was := j.Job
 	if j.since == a.now && j.App == nil { // its first report is news
 		was.Hint.Progress, was.Hint.Remaining = 0, 0
@@ -279,6 +280,14 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 		a.running(j)
 	case cluster.Ended:
 		a.end(j, in.Outcome)
+	}
+}
+
+// forget drops what was reckoned from how the job and its lease are.
+func (j *Job) forget() {
+	j.wide, j.gain = 0, 0
+	if j.Lease != nil {
+		j.Lease.rate = 0
 	}
 }
 

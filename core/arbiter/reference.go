@@ -95,6 +95,8 @@ func (a *Arbiter) judge(j *Job) {
 			j.First = e
 		}
 		a.changed.Jobs = append(a.changed.Jobs, j)
+	} else if j.Attained <= j.Estimate.Total {
+		return
 	}
 	if j.App != nil {
 		a.moved[j.App] = true

@@ -63,10 +63,14 @@ func (app *App) endsEarliest() time.Time {
 	return at
 }
 
-// rate recomputes rho: projected for apps that go on, final for ended ones.
+// rate recomputes rho: projected for apps that go on, final for ended ones. Where
+// nobody reads it, only of those that it may matter to now.
 func (a *Arbiter) rate() {
 	rates := a.fluid.Rates()
 	for _, app := range a.all {
+		if a.cfg.Mute && !slices.ContainsFunc(app.jobs, a.atStake) {
+			continue
+		}
 		rho := 0.0
 		if app.Ended.IsZero() {
 			o := a.outlook(app, rates[app.ID])
@@ -81,6 +85,11 @@ func (a *Arbiter) rate() {
 		}
 		app.Rho = rho
 	}
+}
+
+// atStake says whether the job has GPUs to win or to lose.
+func (a *Arbiter) atStake(j *Job) bool {
+	return !j.done && (j.Lease == nil || j.Lease.State != Held || a.runOut(j.Lease))
 }
 
 // urgentLeases is how many leases ahead a job is looked at that must not wait:
@@ -159,7 +168,10 @@ func (a *Arbiter) heldRate(app *App, except map[*Lease]bool) float64 {
 	var rate float64
 	for _, j := range app.jobs {
 		if l := j.Lease; l != nil && !except[l] && l.State != Ending {
-			rate += j.rate(l.gpus(), cluster.SpanOf(l.On, a.rack)) * a.times(j, l.On)
+			if l.rate == 0 {
+				l.rate = j.rate(l.gpus(), cluster.SpanOf(l.On, a.rack)) * a.times(j, l.On)
+			}
+			rate += l.rate
 		}
 	}
 	return rate

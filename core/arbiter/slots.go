@@ -74,6 +74,7 @@ func granted(l *Lease) bool { return l.State == Granted }
 // place says which slots a lease gets that waited for its GPUs.
 func (a *Arbiter) place(l *Lease) {
 	held, promised := a.leased(holds), a.leased(granted)
+	l.rate = 0
 	for i := range l.On {
 		s := &l.On[i]
 		if n := a.nodeOf(s.Node); n != nil && len(n.Slots) > 0 {

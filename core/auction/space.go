@@ -161,7 +161,8 @@ type Space struct {
 // NewSpace takes the nodes on offer. Their order does not matter; of nodes with
 // the same name only the first counts.
 func NewSpace(nodes []Node) *Space {
-	s := &Space{index: make(map[string]int32, len(nodes)), scopes: map[*Scope][]bool{}}
+	s := &Space{cells: make([]cell, 0, len(nodes)), free: make([]int32, 0, len(nodes)), names: make([]string, 0, len(nodes)),
+		index: make(map[string]int32, len(nodes)), scopes: map[*Scope][]bool{}}
 	for _, n := range ordered(nodes) {
 		if _, ok := s.index[n.Name]; ok {
 			continue

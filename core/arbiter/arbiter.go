@@ -35,7 +35,7 @@ type Config struct {
 	Aim         Aim           // what is done with the time that a target leaves
 	Reference   Reference     // what rho is measured against
 	Payment     Payment       // how hidden payments are charged
-	Mute        bool          // no Decision.Waits, rho only for rounds: nobody reads them
+	Mute        bool          // nobody reads Decision.Waits, nor rho but in rounds, and nothing is kept
 	DebtHalf    time.Duration // in which what is owed halves
 	IdleAfter   time.Duration // a GPU under a lease that does nothing for so long is idle
 	Idle        IdlePolicy    // what then follows
@@ -432,9 +432,11 @@ const savedEvery = 5 * time.Minute
 
 func (a *Arbiter) decision() Decision {
 	d := a.changed
-	for _, app := range a.all { // so that a restart need not look far back
-		if app.Ended.IsZero() && a.now.Sub(app.saved) > savedEvery {
-			a.dirty[app] = true
+	if !a.cfg.Mute {
+		for _, app := range a.all { // so that a restart need not look far back
+			if app.Ended.IsZero() && a.now.Sub(app.saved) > savedEvery {
+				a.dirty[app] = true
+			}
 		}
 	}
 	for app := range a.dirty {

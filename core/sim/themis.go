@@ -33,6 +33,7 @@ type host struct {
 type hosted struct {
 	cluster.Job
 	gang  *Job
+	at    []Share // the same as On
 	agent *agent // of an elastic job, which may have two gangs; else nil
 	over  bool
 }
@@ -147,8 +148,10 @@ func (h *host) observe(w *World) {
 		}
 		kept = append(kept, s)
 		s.see(w)
-		for _, on := range s.On {
-			h.snap.Nodes[h.nodes[on.Node]].GPUs[0].Used += on.GPUs
+		if s.State == cluster.Running {
+			for _, on := range s.at {
+				h.snap.Nodes[on.Node].GPUs[0].Used += on.GPUs
+			}
 		}
 		h.snap.Jobs = append(h.snap.Jobs, s.Job)
 	}
@@ -210,9 +213,9 @@ func (h *host) fits(w *World, on []cluster.Share) bool {
 }
 
 func (s *hosted) start(h *host, w *World, on []cluster.Share) {
-	s.State, s.Start, s.On = cluster.Running, begin.Add(w.Now), on
+	s.State, s.Start, s.On, s.at = cluster.Running, begin.Add(w.Now), on, h.shares(on)
 	if s.agent == nil {
-		w.Place(s.gang, h.shares(on))
+		w.Place(s.gang, s.at)
 	}
 }
 

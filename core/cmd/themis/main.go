@@ -186,7 +186,8 @@ func printJSON(raw []byte) error {
 	if err := json.Indent(&out, raw, "", "  "); err != nil {
 		return err
 	}
-	_, err := fmt.Println(out.String())
+	out.WriteByte('\n')
+	_, err := out.WriteTo(os.Stdout)
 	return err
 }
 

@@ -34,7 +34,7 @@ type hosted struct {
 	cluster.Job
 	gang  *Job
 	at    []Share // the same as On
-	agent *agent // of an elastic job, which may have two gangs; else nil
+	agent *agent  // of an elastic job, which may have two gangs; else nil
 	over  bool
 }
 

@@ -232,9 +232,9 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 		}
 		return
 	}
-	j.forget()
+	j.reset()
 	j.as, j.facts = *in, a.facts
-	defer j.forget()
+	defer j.reset()
 	was := j.Job
 	if j.since == a.now && j.App == nil { // its first report is news
 		was.Hint.Progress, was.Hint.Remaining = 0, 0
@@ -283,8 +283,8 @@ func (a *Arbiter) observeJob(in *cluster.Job) {
 	}
 }
 
-// forget drops what was reckoned from how the job and its lease are.
-func (j *Job) forget() {
+// reset drops what was reckoned from how the job and its lease are.
+func (j *Job) reset() {
 	j.wide, j.gain = 0, 0
 	if j.Lease != nil {
 		j.Lease.rate = 0

@@ -102,9 +102,7 @@ func (s *Space) offers() []Offer {
 		for k := range c.types {
 			types, gpus = append(types, s.types[c.kind[k]]), append(gpus, int(c.free[k]))
 		}
-		if out[i].Types = types[from:len(types):len(types)]; len(types) > from {
-			out[i].GPUs = gpus[from:len(gpus):len(gpus)]
-		}
+		out[i].Types, out[i].GPUs = types[from:len(types):len(types)], gpus[from:len(gpus):len(gpus)]
 	}
 	return out
 }

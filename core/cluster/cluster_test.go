@@ -25,9 +25,9 @@ func TestSame(t *testing.T) {
 			v.SetString("x")
 		case reflect.Bool:
 			v.SetBool(true)
-		case reflect.Int, reflect.Int64, reflect.Uint8:
+		case reflect.Int, reflect.Int64:
 			v.SetInt(1)
-		case reflect.Uint32, reflect.Uint64:
+		case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 			v.SetUint(1)
 		case reflect.Float64:
 			v.SetFloat(1)

@@ -32,9 +32,8 @@ type simFlags struct {
 	sim.Options
 }
 
-// A simulation lets much garbage pile up, as part of what lives, but not beyond
-// so much memory if it can.
-const gcPercent, memoryMost = 400, 400 << 20
+// gcPercent is how much garbage a simulation lets pile up, as part of what lives.
+const gcPercent = 300
 
 func newSim(a *app) *cobra.Command {
 	var f simFlags
@@ -62,7 +61,6 @@ func newSim(a *app) *cobra.Command {
 			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			defer debug.SetGCPercent(debug.SetGCPercent(gcPercent)) // the heap is small, so a larger one costs little
-			defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryMost))
 			r, err := f.play(ctx, t, cl, out != "", newProgress(os.Stderr))
 			if err != nil {
 				return err

@@ -135,8 +135,8 @@ func (s *Space) level(on []share) cluster.Level {
 
 // find chooses the tightest place for a gang, none of it on the nodes to
 // avoid; nil if there is none. A gang that needs one node gets the fullest one
-// that can hold it; one that needs several prefers a single rack. Ties go to
-// the first node in the space's order.
+// that can hold it; one that needs several prefers a single rack, that with more nodes
+// too if it is faster in one. Ties go to the first node in the space's order.
 func (s *Space) find(sp *spec, avoid []int32) []share {
 	if sp.never {
 		return nil
@@ -156,8 +156,17 @@ func (s *Space) find(sp *spec, avoid []int32) []share {
 	if sp.sh.GPUsPerNode > 0 && !sp.spills {
 		hi = lo
 	}
+	hi = min(hi, len(s.cells))
 	on := s.tightest(sp, lo, avoid)
-	for n := lo + 1; on == nil && n <= min(hi, len(s.cells)); n++ {
+	if len(on) == 1 {
+		return on
+	}
+	for n := lo; sp.nearer && n <= hi; n++ {
+		if in := s.inRack(sp, n, avoid); in != nil {
+			return in
+		}
+	}
+	for n := lo + 1; on == nil && n <= hi; n++ {
 		on = s.tightest(sp, n, avoid)
 	}
 	return on
@@ -179,22 +188,27 @@ func (s *Space) tightest(sp *spec, n int, avoid []int32) []share {
 	if n == 1 && len(sp.required) == 0 {
 		return s.fullest(sp, avoid)
 	}
-	var best []share
+	if on := s.inRack(sp, n, avoid); on != nil {
+		return on
+	}
+	return s.choose(sp, s.candidates(sp, n, 0, int32(len(s.cells)), avoid), n)
+}
+
+// inRack chooses n nodes of one rack, of that which has least left for such gangs.
+func (s *Space) inRack(sp *spec, n int, avoid []int32) (best []share) {
+	if n == 1 {
+		return nil
+	}
 	least := math.MaxInt
-	if n > 1 {
-		for _, r := range s.racks {
-			from := s.candidates(sp, n, r[0], r[1], avoid)
-			if on := s.choose(sp, from, n); on != nil {
-				if left := s.leftover(from); left < least {
-					best, least = on, left
-				}
+	for _, r := range s.racks {
+		from := s.candidates(sp, n, r[0], r[1], avoid)
+		if on := s.choose(sp, from, n); on != nil {
+			if left := s.leftover(from); left < least {
+				best, least = on, left
 			}
 		}
 	}
-	if best != nil {
-		return best
-	}
-	return s.choose(sp, s.candidates(sp, n, 0, int32(len(s.cells)), avoid), n)
+	return best
 }
 
 // fullest is the one node that the gang fits best: with the fewest GPUs that

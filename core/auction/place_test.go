@@ -27,6 +27,8 @@ func TestPlace(t *testing.T) {
 		{"in pairs", []Node{node("a", "", 3), node("b", "", 5), node("c", "", 1)}, Gang{Shape: cluster.Shape{GPUs: 6, Unit: 2}}, "b:4 a:2 cluster"},
 		{"in pairs, of which there are too few", []Node{node("a", "", 3), node("b", "", 3)}, Gang{Shape: cluster.Shape{GPUs: 6, Unit: 2}}, "none"},
 		{"two nodes in one rack", []Node{node("a", "x", 8), node("b", "y", 8), node("c", "y", 8)}, Gang{Shape: cluster.Shape{GPUsPerNode: 8, NodesMin: 2}}, "b:8 c:8 rack"},
+		{"one rack before fewer nodes", []Node{node("a", "x", 2), node("b", "x", 1), node("c", "x", 1), node("d", "y", 2)}, Gang{Shape: cluster.Shape{GPUs: 4, NodesMax: 4}}, "a:2 b:1 c:1 rack"},
+		{"fewer nodes if no rack holds it", []Node{node("a", "x", 2), node("b", "x", 1), node("d", "y", 2)}, Gang{Shape: cluster.Shape{GPUs: 4, NodesMax: 4}}, "a:2 d:2 cluster"},
 		{"too few CPUs on the fullest", []Node{{Name: "a", GPUs: []cluster.GPUs{{Total: 1}}, CPUs: 2, MemMiB: -1, Real: 1}, node("b", "", 8)}, Gang{Shape: cluster.Shape{GPUsPerNode: 1, CPUsPerNode: 4}}, "b:1 slot"},
 		{"typed", []Node{{Name: "a", GPUs: []cluster.GPUs{{Type: "v100", Total: 4}, {Type: "a100", Total: 2}}, CPUs: -1, MemMiB: -1, Real: 6}}, Gang{Shape: cluster.Shape{GPUsPerNode: 3, Type: "a100"}}, "none"},
 		{"whole nodes only", []Node{{Name: "a", GPUs: []cluster.GPUs{{Total: 8}}, CPUs: 30, MemMiB: -1, Real: 8}}, Gang{Shape: cluster.Shape{GPUsPerNode: 1, Exclusive: true}}, "none"},

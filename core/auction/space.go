@@ -289,6 +289,7 @@ type spec struct {
 	never    bool // it names a node or type that is not on offer
 	kind     int  // in the model that reads it
 	slotted  bool // it is faster in one slot
+	nearer   bool // it is faster in one rack
 	faster   []faster
 }
 
@@ -331,6 +332,7 @@ func (s *Space) read(g *Gang) spec {
 	}
 	n := g.Shape.Count()
 	sp.slotted = n <= s.slot && g.rate(n, cluster.Slot) > g.rate(n, cluster.Machine)
+	sp.nearer = g.rate(n, cluster.Rack) > g.rate(n, cluster.Cluster)
 	sp.faster = s.faster(&sp)
 	s.mold(&sp)
 	return sp
